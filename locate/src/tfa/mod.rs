@@ -23,6 +23,10 @@ use crate::{
     symptom::{Kind, Symptom},
 };
 
+/// A link that a probe has found to be well is left alone for so many times as long as the probe took: then probes
+/// take no more than a hundredth of what it carries, however often something speaks against it.
+const LINK_RESTS: u32 = 100;
+
 /// Names a probe until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Question(pub u64);
@@ -147,6 +151,8 @@ struct Case {
     answered: Vec<(Probe, Place, Answer)>,
     /// What was confirmed.
     known: Vec<Known>,
+    /// Places whose links are not to be probed before these times.
+    resting: Vec<(Place, Timestamp)>,
 }
 
 /// A fault that was confirmed, and when its symptoms, or else probes, last spoke for it.
@@ -159,6 +165,7 @@ struct Known {
 #[derive(Debug)]
 struct Asked {
     question: Question,
+    since: Timestamp,
     due: Timestamp,
     step: usize,
     answers: Vec<(Reading, f64)>,
@@ -168,6 +175,19 @@ impl Case {
     /// When it is to be analysed, or a fault looked at again, if no question about it is open.
     fn due(&self, quiet: Duration) -> Option<Timestamp> {
         self.known.iter().map(|known| known.since + quiet).chain(self.begins).min()
+    }
+
+    /// Leaves the links of a place alone for a while, which were probed in vain since `since`.
+    fn rest(&mut self, now: Timestamp, since: Timestamp, place: Place, longest: Duration) {
+        self.resting.retain(|(_, until)| *until > now);
+        // All places share the host's links.
+        let places = self.resting.len() as u32 + 1;
+        let rest = (now.since(since) * LINK_RESTS * places).min(longest);
+        self.resting.push((place, now + rest));
+    }
+
+    fn rests(&self, now: Timestamp, place: Place) -> bool {
+        self.resting.iter().any(|(of, until)| *of == place && *until > now)
     }
 
     fn knows(&self, fault: Candidate) -> bool {
@@ -290,6 +310,9 @@ impl Tfa {
             }
             candidates.retain(|candidate| fault != candidate && !covers(&self.rules, *fault, *candidate));
         }
+        let probes_links =
+            |candidate: &Candidate| self.rules.rules()[candidate.rule].probes.contains(&Probe::Link);
+        candidates.retain(|candidate| !probes_links(candidate) || !case.rests(now, candidate.place));
         // What nothing was observed of for a while may be over.
         let quiet = self.rules.trigger().quiet();
         let is_quiet = |known: &&Known| now.since(known.since) >= quiet;
@@ -319,7 +342,8 @@ impl Tfa {
         let (probe, place) = (self.rules.rules()[candidate.rule].probes[step], candidate.place);
         let known = case.answered.iter().find(|(of, about, _)| (*of, *about) == (probe, place));
         let known = known.map(|(_, _, answer)| answer.clone());
-        case.asked = Some(Asked { question, due: now + self.rules.trigger().probe(), step, answers });
+        case.asked =
+            Some(Asked { question, since: now, due: now + self.rules.trigger().probe(), step, answers });
         match known {
             Some(answer) => self.weigh(now, host, answer),
             None => self.outbox.push_back(Action::Ask { question, probe, place }),
@@ -345,6 +369,9 @@ impl Tfa {
         let is_confirmed = rule.confirm.as_ref().and_then(|confirm| confirm.holds(&reading)) == Some(true);
         if !is_confirmed && asked.step + 1 < rule.probes.len() {
             return self.ask(now, host, asked.step + 1, asked.answers);
+        }
+        if !is_confirmed && !asked.answers.is_empty() && rule.probes[asked.step] == Probe::Link {
+            case.rest(now, asked.since, candidate.place, self.rules.trigger().quiet());
         }
         // Without an answer nobody knows whether a fault is over.
         let is_unknown = asked.answers.is_empty() && case.knows(candidate);
@@ -397,6 +424,32 @@ fn covers(rules: &RuleBase, confirmed: Candidate, other: Candidate) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_is_well_is_probed_for_a_hundredth_of_the_time() {
+        let mut tfa = Tfa::new(RuleBase::default());
+        let suspect = Place::Link { from: Host(1), to: Host(2) };
+        let (second, took) = (Duration::from_secs(1), Duration::from_millis(70));
+        let mut probes = Vec::new();
+        for tick in 1..600u32 {
+            let now = Timestamp::ZERO + tick * Duration::from_millis(100);
+            let (kind, ago) = (Kind::SlowRead, Duration::ZERO);
+            tfa.handle_symptom(
+                now,
+                &Symptom { kind, suspect, witness: Host(0), ago, value: 9.0, threshold: 3.0 },
+            );
+            tfa.handle_timeout(now);
+            while let Some(action) = tfa.poll_action() {
+                if let Action::Ask { question, probe: Probe::Link, .. } = action {
+                    probes.push(now);
+                    let well = [(Reading::LinkSlowness, 1.0), (Reading::LinkLoss, 0.0)];
+                    tfa.handle_answer(now + took, question, Answer(well.into()));
+                }
+            }
+        }
+        assert!((7..10).contains(&probes.len()), "in a minute: {}", probes.len());
+        assert!(probes[0] < Timestamp::ZERO + second, "the first at once");
+    }
 
     #[test]
     fn two_candidates_that_ask_the_same_are_decided_by_one_answer() {

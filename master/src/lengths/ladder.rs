@@ -2,12 +2,12 @@
 
 use smallvec::SmallVec;
 
+use super::rungs::NOTICEABLE;
+
 /// Times of each of the two rungs that a trial compares, at most.
 const TIMES: usize = 5;
 /// Times of each that are enough to give the other up, if all of the best are shorter.
 const FEW: usize = 3;
-/// A rung is better if it takes less than this part of the time, in sixteenths.
-const BETTER: u128 = 15;
 /// Reductions of a class between two trials: the first number once all neighbours have lost, and each time
 /// twice as many, up to the second number.
 const PAUSES: (u32, u32) = (32, 1024);
@@ -79,10 +79,16 @@ impl Ladder {
         Some(Trial { rung, neighbours, times: Default::default() })
     }
 
-    /// Takes in how long a reduction on that rung took, in nanoseconds for 1024 bytes.
-    pub(super) fn observe(&mut self, rung: usize, ns: u64) {
+    /// Takes in how long a reduction on that rung took, in nanoseconds for 1024 bytes. `may_pay` says whether the
+    /// second of two rungs could be better than the first, by what is known of links: otherwise it is not tried,
+    /// and the other neighbour is next.
+    pub(super) fn observe(&mut self, rung: usize, ns: u64, may_pay: impl Fn(usize, usize) -> bool) {
         let best = self.best;
         let Some(trial) = &mut self.trial else { return };
+        if rung == best && trial.times[1].is_empty() && !may_pay(best, trial.rung) {
+            (self.trial, self.below) = (None, !self.below);
+            return;
+        }
         match rung {
             _ if rung == best => trial.add(0, ns),
             _ if rung == trial.rung => trial.add(1, ns),
@@ -120,7 +126,9 @@ impl Trial {
         let [of_best, of_other] = &self.times;
         let enough = if is_shorter(of_best, of_other) { FEW } else { TIMES };
         let has_enough = of_best.len().min(of_other.len()) >= enough;
-        has_enough.then(|| u128::from(median(of_other)) * 16 < u128::from(median(of_best)) * BETTER)
+        let [best, other] = [of_best, of_other].map(|times| u128::from(median(times)));
+        let part = u128::from(NOTICEABLE);
+        has_enough.then(|| other * part < best * (part - 1))
     }
 }
 

@@ -13,7 +13,8 @@
 //! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
 //! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link
 //! that lets more pass after a pause makes long segments look quick for a while. So it never tries what is
-//! far from the best. Once all neighbours have lost it rests, for longer each time, and then tries them
+//! far from the best, nor what cannot pay ([`Rungs::may_pay`]): over a slow link a long body takes so much time
+//! that fewer messages would save next to nothing of it. Once all neighbours have lost it rests, for longer each time, and then tries them
 //! again, as links may change. Turns matter: both see the same load, and a link that lets more pass after a
 //! pause does so for both.
 //!
@@ -103,13 +104,14 @@ impl Lengths {
 
     /// Takes the next turn when a reduction ends that was cut in this way, and perhaps tells something.
     pub fn end(&mut self, cut: &Cut, ended: Option<Ended>) -> Learning {
-        let Some(Lesson { class, rung, rungs }) = cut.lesson else { return Learning::default() };
+        let Some(lesson) = cut.lesson else { return Learning::default() };
+        let Lesson { class, rung, rungs } = lesson;
         let ladder = self.ladders.entry(class).or_default();
         ladder.go_on(rungs.count());
         let ended = ended.filter(|_| ladder.awaits(rung));
         let asks = ended.is_some();
         match ended {
-            Some(ended) => self.untold.insert(class, Untold::new(ended, rung)),
+            Some(ended) => self.untold.insert(class, Untold::new(ended, lesson)),
             None => self.untold.remove(&class),
         };
         Learning { inlines: rungs.is_inlined(ladder.rung(rungs.count())), asks }
@@ -121,8 +123,10 @@ impl Lengths {
             return false;
         };
         let is_news = untold.hear(rank, took);
-        if let Some((rung, ns)) = untold.lesson() {
-            self.ladders.entry(class).or_default().observe(rung, ns);
+        if let Some((Lesson { rung, rungs, .. }, took, ns)) = untold.lesson() {
+            let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            let may_pay = |from, to| rungs.may_pay(from, to, took_ns);
+            self.ladders.entry(class).or_default().observe(rung, ns, may_pay);
             self.untold.remove(&class);
         }
         is_news

@@ -14,9 +14,22 @@ const SEGMENTS_PER_RANK: u64 = 4;
 /// waiting for the first of them.
 const FIRST_BYTES_MAX: u64 = 64 << 10;
 
+/// What a segment costs at most for each rank, beside its bytes, in nanoseconds: messages, and the time of the
+/// processors that take them in.
+const SEGMENT_NS: u64 = 10_000;
+
+/// One rung is better than another only if it takes less by more than this part of the time.
+pub(super) const NOTICEABLE: u64 = 16;
+
 /// The rungs that there are for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rungs {
+    /// Length of the body in bytes.
+    body: u64,
+    /// How many ranks have one.
+    ranks: u64,
+    /// Length in bytes of the segments of the lowest rung.
+    shortest: u64,
     /// Where a class begins.
     first: usize,
     /// On which it is cut into segments; at least one.
@@ -28,7 +41,8 @@ pub(super) struct Rungs {
 }
 
 impl Rungs {
-    pub(super) const ONE: Self = Self { first: 0, cut: 1, piece: false, inlined: false };
+    pub(super) const ONE: Self =
+        Self { body: 0, ranks: 0, shortest: 0, first: 0, cut: 1, piece: false, inlined: false };
 
     /// Those for a body whose first one has segments of that length.
     pub(super) fn of(spec: &ReductionSpec, first: u64, policy: &Policy) -> Self {
@@ -38,11 +52,13 @@ impl Rungs {
         }
         let longest = policy.segment_bytes.min(body.saturating_sub(1));
         let longer = (1..).take_while(|rung| length(first, *rung) <= longest).count();
-        let least = (SEGMENTS_PER_RANK * spec.group.len() as u64).max(1);
+        let ranks = spec.group.len() as u64;
+        let least = (SEGMENTS_PER_RANK * ranks).max(1);
         let fits = |rung: &usize| length(first, *rung) <= FIRST_BYTES_MAX.min(body / least);
         let first_rung = (1..=longer).take_while(fits).last().unwrap_or(0);
         let piece = body > first && is_piece(body, spec.group.len(), policy);
-        Self { first: first_rung, cut: 1 + longer, piece, inlined: may_come_inlined(body, spec, policy) }
+        let inlined = may_come_inlined(body, spec, policy);
+        Self { body, ranks, shortest: first, first: first_rung, cut: 1 + longer, piece, inlined }
     }
 
     /// The one with which a class begins.
@@ -53,6 +69,32 @@ impl Rungs {
     /// How many there are.
     pub(super) fn count(self) -> usize {
         self.cut + usize::from(self.piece) + usize::from(self.inlined)
+    }
+
+    /// Whether a reduction can take noticeably less time on the rung `to` than on `from`, on which one has taken
+    /// `took_ns`:
+    ///
+    /// - On the lower rung, that whose links have the longer wait for the first segment: for about one of each
+    ///   rank's, on the way there and on the way back.
+    /// - On the higher rung, that whose segments cost the most beside their bytes.
+    /// - Bodies that one message or one read may carry: they are short, and it may save a round trip.
+    pub(super) fn may_pay(self, from: usize, to: usize, took_ns: u64) -> bool {
+        if self.is_in_one_go(from.max(to)) && self.body <= FIRST_BYTES_MAX || self.is_inlined(from.max(to)) {
+            return true;
+        }
+        if to < from {
+            return self.segments(from) < NOTICEABLE * 2 * self.ranks;
+        }
+        let spared = (self.segments(from) - self.segments(to)) * self.ranks * SEGMENT_NS;
+        spared.saturating_mul(NOTICEABLE) > took_ns
+    }
+
+    /// How many segments a body has on that rung.
+    fn segments(self, rung: usize) -> u64 {
+        match self.is_in_one_go(rung) {
+            true => 1,
+            false => self.body.div_ceil(length(self.shortest, rung).max(1)).max(1),
+        }
     }
 
     /// Whether one task folds a body that is cut as on this rung.

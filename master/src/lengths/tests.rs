@@ -60,7 +60,7 @@ const K: u64 = 1 << 10;
 #[test]
 fn bodies_climb_where_messages_cost_most() {
     let mut job = Job::default();
-    let cuts = job.run(&spec(256 * K, 4), 100, |segment| 1_000_000_000 / segment);
+    let cuts = job.run(&spec(256 * K, 4), 100, |segment| 20_000_000 / segment);
     let tries = |length| cuts.iter().filter(|cut| **cut == length * K).count();
     assert_eq!(cuts[0], 64 * K, "four for each rank");
     assert_eq!([tries(16), tries(64)], [0, 5], "a trial against the next");
@@ -70,11 +70,32 @@ fn bodies_climb_where_messages_cost_most() {
 #[test]
 fn bodies_go_down_where_bytes_cost_most() {
     let mut job = Job::default();
-    let cuts = job.run(&spec(2048 * K, 4), 60, |segment| segment);
+    let cuts = job.run(&spec(1024 * K, 4), 60, |segment| segment / 1000);
     let tries = |length| cuts.iter().filter(|cut| **cut == length * K).count();
     assert_eq!(cuts[0], 64 * K, "no longer than that");
     assert_eq!([tries(256), tries(1024)], [3, 0], "given up soon");
     assert!(cuts[20..].iter().filter(|cut| **cut == 16 * K).count() > 30, "the lowest is best");
+}
+
+#[test]
+fn what_cannot_pay_is_not_tried() {
+    // 32 MiB over links of 500 Mbit/s: 537 ms, of which fewer messages could save 15.
+    let mut job = Job::default();
+    let slow = job.run(&spec(8192 * K, 4), 100, |_| 16_400);
+    assert!(slow.iter().all(|length| *length == 64 * K), "neither longer nor shorter segments");
+    // Over links of 20 Gbit/s they could save more than half.
+    let mut job = Job::default();
+    let fast = job.run(&spec(8192 * K, 4), 100, |segment| 400 + 40_000_000 / segment);
+    assert_eq!([fast[0], fast[99]], [64 * K, 1024 * K]);
+}
+
+#[test]
+fn a_slow_start_does_not_keep_a_class_from_climbing() {
+    let mut job = Job::default();
+    let cold = job.run(&spec(256 * K, 4), 5, |_| 1_000_000);
+    assert!(cold.iter().all(|length| *length <= 64 * K), "longer ones cannot pay");
+    let warm = job.run(&spec(256 * K, 4), 40, |segment| 20_000_000 / segment);
+    assert_eq!(warm.last(), Some(&(1024 * K)));
 }
 
 #[test]
@@ -95,7 +116,7 @@ fn doubt_takes_more_turns() {
 #[test]
 fn what_is_far_from_the_best_is_never_tried() {
     let mut job = Job::default();
-    let cuts = job.run(&spec(2048 * K, 4), 1000, |segment| segment);
+    let cuts = job.run(&spec(1024 * K, 4), 1000, |segment| segment / 1000);
     assert!(cuts[20..].iter().all(|length| *length <= 64 * K), "the best and its neighbour");
     let tries = cuts.iter().filter(|length| **length == 64 * K).count();
     assert!((10..40).contains(&tries), "fewer and fewer: {tries}");
@@ -105,7 +126,7 @@ fn what_is_far_from_the_best_is_never_tried() {
 fn links_that_change_are_noticed() {
     let mut job = Job::default();
     let spec = spec(256 * K, 4);
-    job.run(&spec, 40, |segment| 1_000_000_000 / segment);
+    job.run(&spec, 40, |segment| 20_000_000 / segment);
     let cuts = job.run(&spec, 1000, |segment| segment);
     let shortest = cuts[900..].iter().filter(|length| **length == 16 * K).count();
     assert!(shortest > 90, "{shortest}");
@@ -160,7 +181,10 @@ fn the_time_counts_from_the_latest_call_to_the_last_outcome() {
     let us = Duration::from_micros;
     let tells = |root, before: &[(Rank, Duration)], times: [u64; 3]| {
         let (id, group, before) = (ReductionId::new("x", 0), Path::range(0, 3), before.to_vec());
-        let mut untold = Untold::new(Ended { id, body_bytes: K, group, root, before }, 0);
+        let spec = spec(256 * K, 4);
+        let lesson =
+            Lengths::default().cut(&spec, &Policy::default(), false).lesson.expect("it has some rungs");
+        let mut untold = Untold::new(Ended { id, body_bytes: K, group, root, before }, lesson);
         for (rank, took) in (0..).map(Rank).zip(times) {
             assert_eq!(untold.took(), None, "somebody has yet to tell");
             assert!(untold.hear(rank, us(took)));
@@ -206,7 +230,7 @@ fn what_the_master_sends_on_is_bounded() {
 #[test]
 fn classes_learn_for_themselves() {
     let mut job = Job::default();
-    job.run(&spec(256 * K, 4), 40, |segment| 1_000_000_000 / segment);
+    job.run(&spec(256 * K, 4), 40, |segment| 20_000_000 / segment);
     let mut cut = |spec| job.lengths.cut(&spec, &Policy::default(), false).segment_bytes;
     assert_eq!([cut(spec(256 * K, 16)), cut(spec(1024 * K, 4))], [16 * K, 64 * K]);
 }

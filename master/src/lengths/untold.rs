@@ -5,6 +5,8 @@ use core::time::Duration;
 
 use everfold_protocol::{Path, Rank, ReductionId};
 
+use super::Lesson;
+
 /// A reduction that is over and tells something, as far as the master knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
@@ -24,7 +26,7 @@ pub(crate) struct Ended {
 #[derive(Clone, Debug)]
 pub(super) struct Untold {
     ended: Ended,
-    rung: usize,
+    lesson: Lesson,
     /// What the root has told, and the shortest that another rank has.
     of_root: Option<Duration>,
     shortest: Option<Duration>,
@@ -33,9 +35,9 @@ pub(super) struct Untold {
 }
 
 impl Untold {
-    /// Of a reduction on that rung nobody has told anything yet.
-    pub(super) fn new(ended: Ended, rung: usize) -> Self {
-        Self { ended, rung, of_root: None, shortest: None, from_latest: None }
+    /// Nobody has told anything yet of a reduction that tells of `lesson`.
+    pub(super) fn new(ended: Ended, lesson: Lesson) -> Self {
+        Self { ended, lesson, of_root: None, shortest: None, from_latest: None }
     }
 
     /// Whether it is that one.
@@ -43,10 +45,12 @@ impl Untold {
         self.ended.id == id
     }
 
-    /// Its rung, and how many nanoseconds it took for 1024 bytes of a body, once all have told theirs.
-    pub(super) fn lesson(&self) -> Option<(usize, u64)> {
-        let ns = self.took()?.as_nanos() * 1024 / u128::from(self.ended.body_bytes.max(1));
-        Some((self.rung, u64::try_from(ns).unwrap_or(u64::MAX)))
+    /// What it tells of, how long it took, and how many nanoseconds for 1024 bytes of a body, once all have told
+    /// theirs.
+    pub(super) fn lesson(&self) -> Option<(Lesson, Duration, u64)> {
+        let took = self.took()?;
+        let ns = took.as_nanos() * 1024 / u128::from(self.ended.body_bytes.max(1));
+        Some((self.lesson, took, u64::try_from(ns).unwrap_or(u64::MAX)))
     }
 
     /// Takes in how long it took at one of its ranks. Returns whether that is news.

@@ -1,4 +1,6 @@
 //! One rank's contribution to one round, in atomic words.
+//!
+//! A call on the board takes a few microseconds: the crate that it runs in compiles the short functions in.
 
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
@@ -34,15 +36,18 @@ pub(super) fn words(body_bytes: usize) -> usize {
 pub(super) struct Slot<'a>(pub &'a [AtomicU64]);
 
 impl<'a> Slot<'a> {
+    #[inline]
     fn head(self, word: usize) -> u64 {
         self.0[word].load(Relaxed)
     }
 
+    #[inline]
     pub fn reduction(self) -> ReductionId {
         ReductionId { name: self.head(NAME), sequence: self.head(SEQUENCE) }
     }
 
     /// When it was called.
+    #[inline]
     pub fn called(self) -> Duration {
         Duration::from_nanos(self.head(CALLED))
     }
@@ -67,6 +72,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether both are contributions to the same reduction, with the same arguments.
+    #[inline]
     pub fn agrees(self, other: Self) -> bool {
         let is_equal = |word: usize| self.head(word) == other.head(word);
         let (terms, _) = self.split();
@@ -84,12 +90,14 @@ impl<'a> Slot<'a> {
     }
 
     /// Length and words of the body, unless only its rank folds anything into it.
+    #[inline]
     pub fn body(self) -> Option<(usize, &'a [AtomicU64])> {
         let len = self.head(BODY) as usize;
         self.split().1.get(..len.div_ceil(8)).map(|words| (len, words))
     }
 
     /// Terms and body.
+    #[inline]
     fn split(self) -> (&'a [AtomicU64], &'a [AtomicU64]) {
         let rest = &self.0[HEAD_WORDS..];
         rest.split_at((self.head(TERMS) as usize).div_ceil(8).min(rest.len()))
@@ -108,6 +116,7 @@ fn store(words: &[AtomicU64], bytes: &[u8]) {
 }
 
 /// Copies what was stored in `words`.
+#[inline]
 pub(super) fn load(words: &[AtomicU64], to: &mut [u8]) {
     let (whole, rest) = to.as_chunks_mut();
     words.iter().zip(&mut *whole).for_each(|(word, bytes)| *bytes = word.load(Relaxed).to_ne_bytes());

@@ -41,7 +41,9 @@ impl Driver {
         if inner.over || inner.placing.is_none() {
             return Err((call, to));
         }
-        let mut settled = self.settle(&mut inner);
+        // One look at the clock does for all that happens at once.
+        let at = self.now();
+        let mut settled = self.settle_at(&mut inner, at);
         let Inner { placing, part, .. } = &mut *inner;
         if part.accepts(call.reduction, &call.spec, call.body.bytes().len() as u64)
             && let Some(placing) = placing
@@ -50,13 +52,13 @@ impl Driver {
         }
         let Call { reduction, name, spec, body } = call;
         let ticket = Ticket { reduction, name, spec, with: (body, to) };
-        let (placed, later) = self.take_part(&mut inner, |part, at, publish| {
+        let (placed, later) = self.lend(&mut inner, |part, publish| {
             part.place(at, now(), ticket, |(body, _)| body.bytes(), publish)
         });
         settled = settled.and(later);
         if matches!(placed, Ok(true)) {
             inner.placing.iter().for_each(placing::Placing::wake_others);
-            settled = settled.and(self.settle(&mut inner));
+            settled = settled.and(self.settle_at(&mut inner, at));
         }
         self.go_on(inner, settled);
         let back =
@@ -90,10 +92,16 @@ impl Driver {
         inner: &mut Inner,
         how: impl FnOnce(&mut Part, Timestamp, Publish<'_>) -> R,
     ) -> R {
+        let at = self.now();
+        self.lend(inner, |part, publish| how(part, at, publish))
+    }
+
+    /// Lends what speaks for this rank, and the way to make calls on the board ones for the master.
+    fn lend<R>(&self, inner: &mut Inner, how: impl FnOnce(&mut Part, Publish<'_>) -> R) -> R {
         let Inner { part, calls, limits, .. } = inner;
         // What lies on the board the master takes from there as it is.
         let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..*limits };
-        how(part, self.now(), &mut |Placed { reduction, name, spec, with: (body, to) }, _| match Share::new(
+        how(part, &mut |Placed { reduction, name, spec, with: (body, to) }, _| match Share::new(
             self.config.process,
             &spec,
             body,
@@ -114,7 +122,11 @@ impl Driver {
 
     /// Takes calls off the board that do not wait there any more.
     pub(super) fn settle(&self, inner: &mut Inner) -> Settled {
-        self.take_part(inner, |part, at, publish| part.settle(at, publish))
+        self.settle_at(inner, self.now())
+    }
+
+    fn settle_at(&self, inner: &mut Inner, at: Timestamp) -> Settled {
+        self.lend(inner, |part, publish| part.settle(at, publish))
     }
 
     /// Does what follows when this rank has heard of something.
