@@ -110,6 +110,9 @@ pub enum Action {
     /// The process that was to bring the master along has ended before it came, and another one has come:
     /// there will be no job.
     Masterless,
+    /// Look for the master, for a while: nobody does who has come here, and it waits for a process that has
+    /// failed here. [`MasterFound`](Event::MasterFound) or [`MasterLost`](Event::MasterLost) follows.
+    SeekMaster,
     /// Nothing is left to do.
     Done,
 }
@@ -123,6 +126,8 @@ pub struct Agent {
     /// First processes that were started here, and have not come yet.
     awaited: BTreeSet<ProcessId>,
     hosts_master: bool,
+    /// Whether the process that is to bring the master along was started here.
+    has_first: bool,
     /// Whether the process that was to bring the master along has ended before it came, and nobody was told.
     is_masterless: bool,
     master: Way,
@@ -188,6 +193,7 @@ impl Agent {
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Started(process) => {
+                self.has_first |= process == ProcessId::first(FIRST_RANK);
                 // It may have come before this is heard.
                 if !self.processes.contains_key(&process) {
                     self.awaited.insert(process);
@@ -225,6 +231,7 @@ impl Agent {
             Event::Alone => {
                 self.expects_more = false;
                 self.is_alone = self.processes.is_empty();
+                self.seek_master();
             }
         }
         self.finish();
@@ -345,6 +352,22 @@ impl Agent {
             Way::Unknown | Way::Sought => self.untold.push(message),
             Way::Open => self.actions.push_back(Action::Tell(message)),
             Way::Closed => {}
+        }
+    }
+
+    /// Looks for the master, which waits for a process that has failed here, if there may be one. A program
+    /// that has ended well may be none of everfold's.
+    fn seek_master(&mut self) {
+        let has_failed = |told: &FromAgent| match told {
+            FromAgent::Ended { ending, .. } | FromAgent::NeverCame { ending, .. } => {
+                !matches!(ending, Ending::Code(0) | Ending::Unknown)
+            }
+            _ => false,
+        };
+        let may_be_there = self.hosts_master || !self.has_first;
+        if self.master == Way::Unknown && may_be_there && self.untold.iter().any(has_failed) {
+            self.master = Way::Sought;
+            self.actions.push_back(Action::SeekMaster);
         }
     }
 

@@ -124,6 +124,46 @@ fn a_process_that_ends_before_it_has_come_is_not_waited_for() {
 }
 
 #[test]
+fn where_nobody_has_come_the_agent_looks_for_the_master_that_waits_for_one() {
+    let failed = |process| Event::Ended(process, Ending::Code(1));
+    let of_one = || {
+        let mut agent = Agent::new(true);
+        agent.handle(Event::Started(ONE));
+        agent
+    };
+    let mut agent = of_one();
+    assert_eq!(after(&mut agent, failed(ONE)), [], "others may come");
+    assert_eq!(after(&mut agent, Event::Alone), [Action::SeekMaster]);
+    assert_eq!(after(&mut agent, Event::MasterSought), []);
+    let told = FromAgent::NeverCame { process: ONE, ending: Ending::Code(1) };
+    let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(told)];
+    assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), told);
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), [Action::Done]);
+
+    let mut agent = of_one();
+    after(&mut agent, Event::Hailed(by(ONE)));
+    assert_eq!(after(&mut agent, failed(ONE)), [], "it came, and no further");
+    assert_eq!(after(&mut agent, Event::Alone), [Action::SeekMaster]);
+    assert_eq!(after(&mut agent, Event::MasterLost), [Action::Release(ONE), Action::Done]);
+
+    let mut agent = of_one();
+    after(&mut agent, Event::Ended(ONE, Ending::Code(0)));
+    assert_eq!(after(&mut agent, Event::Alone), [Action::Done], "it may be none of everfold's");
+
+    let mut agent = Agent::new(true);
+    [ZERO, ONE].into_iter().for_each(|process| agent.handle(Event::Started(process)));
+    [ONE, ZERO].into_iter().for_each(|process| agent.handle(failed(process)));
+    assert_eq!(after(&mut agent, Event::Alone), [Action::Done], "there is no master");
+
+    let mut agent = Agent::new(true);
+    agent.handle(Event::Started(ZERO));
+    agent.handle(Event::Hailed(by(ZERO)));
+    agent.handle(Event::MasterStarted(by(ZERO)));
+    agent.handle(failed(ZERO));
+    assert!(after(&mut agent, Event::Alone).contains(&Action::SeekMaster), "it is here");
+}
+
+#[test]
 fn an_agent_that_nobody_needs_ends() {
     let mut agent = Agent::new(false);
     assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);

@@ -28,6 +28,10 @@ pub(crate) enum Deed {
     DropReplica(ProcessId),
     /// It holds the memory of this process no longer, but for what that keeps.
     Release(ProcessId),
+    /// It says that there is no master here, and will be none.
+    Masterless,
+    /// It looks for the master.
+    SeekMaster,
 }
 
 /// The connection of a process to its agent. Each process has one, and some have had another before.
@@ -67,12 +71,35 @@ pub(crate) enum Standing {
 impl Agent {
     /// An agent that these processes have hailed.
     pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
-        let (standing, machine) = (Standing::Lives, Machine::new(false));
-        let mut agent =
-            Self { standing, frozen: None, machine, held: BTreeSet::new(), kept: BTreeSet::new() };
-        processes.for_each(|process| drop(agent.hear(Event::Hailed(connection(process)))));
+        let mut agent = Self::new(false);
+        agent.be_hailed(processes);
         agent.hear(Event::MasterSought);
         agent
+    }
+
+    /// An agent whose own process has started these, of which those have hailed it that `hail`. If one of
+    /// them goes on, or it is to look for it by itself, it `seeks` the master.
+    pub fn with_parent(
+        started: impl Iterator<Item = ProcessId> + Clone,
+        hail: impl Fn(&ProcessId) -> bool,
+        seeks: bool,
+    ) -> Self {
+        let mut agent = Self::new(true);
+        started.clone().for_each(|process| drop(agent.hear(Event::Started(process))));
+        agent.be_hailed(started.filter(hail));
+        if seeks {
+            agent.hear(Event::MasterSought);
+        }
+        agent
+    }
+
+    fn new(expects: bool) -> Self {
+        let (standing, machine) = (Standing::Lives, Machine::new(expects));
+        Self { standing, frozen: None, machine, held: BTreeSet::new(), kept: BTreeSet::new() }
+    }
+
+    fn be_hailed(&mut self, processes: impl Iterator<Item = ProcessId>) {
+        processes.for_each(|process| drop(self.hear(Event::Hailed(connection(process)))));
     }
 
     /// Whether it lives.
@@ -108,7 +135,8 @@ impl Agent {
                 Action::DropReplica(process) => done.push(Deed::DropReplica(process)),
                 Action::Forgive(_) | Action::Hold(_) => {}
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),
-                Action::Masterless => panic!("rank 0 comes first"),
+                Action::Masterless => done.push(Deed::Masterless),
+                Action::SeekMaster => done.push(Deed::SeekMaster),
                 Action::Done => {}
             }
         }

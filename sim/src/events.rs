@@ -154,6 +154,8 @@ pub(crate) enum Happening {
     Located(Box<Fault>, bool),
     /// A process goes on with this recovery segment.
     Compute(ProcessId, u32),
+    /// A process ends that has not joined.
+    EndsEarly(ProcessId),
 }
 
 impl Happening {
@@ -198,7 +200,7 @@ impl Happening {
             Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
-            Self::Follows(_) | Self::Falls(_) | Self::Takes(_) => None,
+            Self::Follows(_) | Self::Falls(_) | Self::Takes(_) | Self::EndsEarly(_) => None,
         }
     }
 

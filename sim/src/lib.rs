@@ -81,7 +81,7 @@ pub use everfold_master::Policy;
 pub use faults::{Cut, Gap};
 pub use process::Ended;
 pub use segments::Segment;
-pub use settings::{Settings, Wakes};
+pub use settings::{Settings, Stage, Wakes};
 pub use timing::Load;
 pub use told::Line;
 pub use trace::Step;

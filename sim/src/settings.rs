@@ -28,6 +28,19 @@ pub enum Wakes {
     ByItsClock,
 }
 
+/// How far a process comes that ends before it joins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It is started.
+    #[default]
+    Started,
+    /// It comes to its agent.
+    Hailed,
+    /// It has a connection to the master, and says nothing.
+    Connected,
+}
+
 /// How ranks come back whose processes have died.
 #[derive(Clone, Copy, Debug)]
 pub struct Returns {
@@ -86,6 +99,9 @@ pub struct Settings {
     pub agents_join: Duration,
     /// How ranks come back whose processes have died, if they do: there are agents then.
     pub returns: Option<Returns>,
+    /// Ranks whose processes end before they join, when, and how far they come: there are agents then, and no
+    /// job.
+    pub early_ends: BTreeMap<Rank, (Duration, Stage)>,
     /// Whether ranks that are all on one host put short contributions on a board.
     pub board: bool,
     /// Ranks that cannot map the board.
@@ -149,6 +165,7 @@ impl Settings {
             agents: false,
             agents_join: Duration::ZERO,
             returns: None,
+            early_ends: BTreeMap::new(),
             board: false,
             boardless: Vec::new(),
             private: Vec::new(),
@@ -190,6 +207,17 @@ impl Settings {
     /// The host of the master.
     pub(crate) fn master_host(&self) -> u64 {
         self.host(Rank(0))
+    }
+
+    /// Whether rank 0 comes so far that there is a master.
+    pub(crate) fn has_master(&self) -> bool {
+        !matches!(self.early_ends.get(&Rank(0)), Some((_, Stage::Started)))
+    }
+
+    /// Whether the agent of a host looks for the master because somebody has come that goes on, or none is to.
+    pub(crate) fn seeks_master(&self, host: u64) -> bool {
+        let mut ranks = self.ranks_on(host).peekable();
+        ranks.peek().is_none() || ranks.any(|rank| !self.early_ends.contains_key(&rank))
     }
 
     /// The label of a host.

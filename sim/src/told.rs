@@ -242,6 +242,7 @@ impl Teller {
             Happening::Follows(process) => (of(process.rank), format!("{process} stands by")),
             Happening::Falls(process) => (of(process.rank), format!("{process} DIES IF IT STANDS BY")),
             Happening::Takes(process) => (of(process.rank), format!("{process} takes its place")),
+            Happening::EndsEarly(process) => (of(process.rank), "ENDS BEFORE IT HAS JOINED".to_owned()),
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
         }
@@ -388,8 +389,9 @@ fn at(place: Place) -> String {
 fn from_agent(said: &FromAgent) -> String {
     match said {
         FromAgent::Join(_) => "joins".to_owned(),
-        FromAgent::Ended { process, ending } | FromAgent::NeverCame { process, ending } => {
-            format!("of rank {}: {ending}", process.rank)
+        FromAgent::Ended { process, ending } => format!("of rank {}: {ending}", process.rank),
+        FromAgent::NeverCame { process, ending } => {
+            format!("rank {} never came: {ending}", process.rank)
         }
         FromAgent::Pong { number } => format!("pong {number}"),
         FromAgent::Locating(said) => format!("{said:?}"),
@@ -398,7 +400,7 @@ fn from_agent(said: &FromAgent) -> String {
 
 fn at_agent(event: &AgentEvent) -> String {
     match event {
-        AgentEvent::Started(process) => format!("is to host rank {}", process.rank),
+        AgentEvent::Started(process) => format!("expects rank {}", process.rank),
         AgentEvent::Hailed(Connection { process, .. }) => format!("is hailed by rank {}", process.rank),
         AgentEvent::MasterStarted(_) => "runs the master".to_owned(),
         AgentEvent::MasterFailed => "cannot run the master".to_owned(),

@@ -50,6 +50,10 @@ impl Master {
         if is_awaited && members.away_since(process.rank).is_some() {
             return self.miss(process, agent);
         }
+        if members.is_to_join(process) && ending != Ending::Unknown {
+            // One that was started by hand ends unseen, and may be started again.
+            return self.lose_expected(process);
+        }
         if members.agents().of(process) != Some(agent) {
             return self.desk.outbox.stale(process, "end of a process that has not joined from there");
         }

@@ -97,7 +97,7 @@ impl Master {
             if *self.desk.members.lost() == lost {
                 self.call_off(&lost);
             }
-            return;
+            return self.end_if_empty();
         }
         for &process in &failed {
             self.desk.send_all(&ToWorker::Departed { process, evidence });

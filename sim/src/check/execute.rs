@@ -74,6 +74,9 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
     if let Some(tell) = tell {
         world.tell(tell);
     }
+    if !schedule.early_ends.is_empty() {
+        return without_job(world, schedule);
+    }
     while world.met().len() < schedule.hosts.len() && step(&mut world)? {}
     let began = world.now();
     let calls = call_all(&mut world, schedule);
@@ -96,6 +99,19 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
     last.for_each(|rank| world.close(Duration::from_micros(u64::from(rank) * 3), Rank(rank)));
     while step(&mut world)? {}
     let tally = judgement(&executed, &world, began, Some(closing)).verdict()?;
+    Ok(Ran { events: world.events(), trace_hash: world.trace_hash(), tally })
+}
+
+/// Executes a schedule in which a process ends before it joins.
+fn without_job(mut world: World, schedule: &Schedule) -> Result<Ran, Violation> {
+    let began = world.now();
+    let mut over = None;
+    while step(&mut world)? {
+        if over.is_none() && world.is_dissolved() {
+            over = Some(world.now());
+        }
+    }
+    let tally = judgement(schedule, &world, began, None).there_is_no_job(over)?;
     Ok(Ran { events: world.events(), trace_hash: world.trace_hash(), tally })
 }
 
@@ -161,6 +177,9 @@ fn settings(schedule: &Schedule) -> Settings {
                 .map(|it| Standbys { deaths: it.deaths_percent, frozen: it.frozen_percent }),
         }),
     });
+    let early_ends = schedule.early_ends.iter();
+    settings.early_ends =
+        early_ends.map(|early| (Rank(early.rank), (us(early.at_us), early.stage))).collect();
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
     settings.private = schedule.private.iter().copied().map(Rank).collect();

@@ -9,6 +9,7 @@ use everfold_protocol::{
 use everfold_worker::machine::End;
 
 use super::{
+    early::RULES_OF_EARLY_ENDS,
     ends::{Circumstances, MISSING, OUTLIVES, REASON, SAFE},
     protection,
     reach::Reaches,
@@ -85,6 +86,7 @@ impl<'a> Judgement<'a> {
             .into_iter()
             .chain(RULES_OF_PROCESSES)
             .chain(RULES_OF_SEGMENTS)
+            .chain(RULES_OF_EARLY_ENDS)
             .for_each(|rule| tally.know(rule));
         self.suspects.check(&mut tally)?;
         for planned in &self.schedule.reductions {

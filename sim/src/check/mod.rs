@@ -12,6 +12,7 @@
 //!   and nothing is left open;
 //! - of ranks that come back, that a call which is made again ends as it has ended before, and that deaths
 //!   cost nothing but time where all come back;
+//! - where a process ends before it joins, that no job begins, and that nobody waits for it;
 //! - of recovery segments, that each index counts once, and that all ranks come to the same;
 //! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about
 //!   protection, and that only those copies are ordered that the rules call for.
@@ -28,6 +29,7 @@
 //! | `needless` | what must not have been done in vain |
 //! | `protection` | what has to hold of replicas |
 //! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
+//! | `early` | what comes of processes that end before they join |
 //! | `returning` | what comes of ranks that come back |
 //! | `segments` | what comes of recovery segments |
 //! | `reach` | what nobody may miss who could have read it |
@@ -37,6 +39,7 @@
 
 mod consistency;
 mod draw;
+mod early;
 mod ends;
 mod execute;
 mod judge;
@@ -56,8 +59,8 @@ mod violation;
 pub use draw::draw;
 pub use execute::{Ran, run, run_told};
 pub use schedule::{
-    Body, CallAt, Fault, Leave, Pacing, Pieces, Planned, PlannedSegment, Receiver, Returning, Schedule,
-    Trouble,
+    Body, CallAt, EarlyEnd, Fault, Leave, Pacing, Pieces, Planned, PlannedSegment, Receiver, Returning,
+    Schedule, Trouble,
 };
 pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;

@@ -69,6 +69,12 @@ impl<A: FnMut(&Schedule) -> Result<(), Violation>> Search<A> {
             |schedule, index| drop(schedule.segments.remove(index)),
         );
         self.take_away(
+            |schedule| schedule.early_ends.len(),
+            |schedule, index| {
+                schedule.early_ends.remove(index);
+            },
+        );
+        self.take_away(
             |schedule| schedule.leaves.len(),
             |schedule, index| {
                 schedule.leaves.remove(index);
@@ -177,6 +183,8 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
     schedule.faults.iter_mut().filter_map(|fault| fault.what.rank_mut()).for_each(renamed);
     schedule.leaves.retain(|leave| leave.rank != gone);
     schedule.leaves.iter_mut().map(|leave| &mut leave.rank).for_each(renamed);
+    schedule.early_ends.retain(|early| early.rank != gone);
+    schedule.early_ends.iter_mut().map(|early| &mut early.rank).for_each(renamed);
     for planned in &mut schedule.reductions {
         leave_out(planned, gone);
         planned.calls.iter_mut().map(|call| &mut call.rank).for_each(renamed);

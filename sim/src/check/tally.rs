@@ -51,6 +51,8 @@ impl Tally {
         count("worlds of hundreds of segments", u64::from(schedule.pacing.segment_bytes < 1 << 13));
         count("worlds of many ranks in small groups", u64::from(schedule.has_small_groups()));
         count("worlds whose master forgets refusals", u64::from(schedule.pacing.refusals_max.is_some()));
+        count("worlds without a job", u64::from(!schedule.early_ends.is_empty()));
+        count("processes that end before they join", schedule.early_ends.len() as u64);
         count("early leaves", schedule.leaves.len() as u64);
         count("ranks whose bodies are in private memory", schedule.private.len() as u64);
         count("ranks whose regions are full", schedule.full.len() as u64);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use everfold_agent::Event;
-use everfold_protocol::{ProcessId, message::Ending};
+use everfold_protocol::{ProcessId, Timestamp, message::Ending};
 
 use rand::Rng;
 
@@ -21,13 +21,10 @@ impl World {
             return;
         }
         for host in self.agents.keys().copied().collect::<Vec<_>>() {
-            let most = self.settings.agents_join;
-            let wait = match most.is_zero() {
-                true => most,
-                false => self.courier.random().random_range(Duration::ZERO..most),
-            };
-            let found = self.now() + wait;
-            self.schedule(found, Happening::AtAgent(host, Event::MasterFound(self.lodging(host))));
+            if !self.settings.seeks_master(host) {
+                continue;
+            }
+            let (found, most) = (self.find_master(host), self.settings.agents_join);
             // Some have come by an earlier connection, whose end is seen only now.
             let here = self.processes.iter().filter(|process| process.host == host).map(|process| process.id);
             let again: Vec<ProcessId> = here.filter(|process| process.rank.0.is_multiple_of(2)).collect();
@@ -37,6 +34,23 @@ impl World {
                 self.schedule(found + most, Happening::AtAgent(host, Event::Vanished(connection)));
             }
         }
+    }
+
+    /// Lets an agent find the master after a while, or not if there is none. Tells when.
+    pub(super) fn find_master(&mut self, host: u64) -> Timestamp {
+        if !self.settings.has_master() {
+            let at = self.now() + self.settings.policy.join_timeout;
+            self.schedule(at, Happening::AtAgent(host, Event::MasterLost));
+            return at;
+        }
+        let most = self.settings.agents_join;
+        let wait = match most.is_zero() {
+            true => most,
+            false => self.courier.random().random_range(Duration::ZERO..most),
+        };
+        let found = self.now() + wait;
+        self.schedule(found, Happening::AtAgent(host, Event::MasterFound(self.lodging(host))));
+        found
     }
 
     /// Lets an agent take in an event.
@@ -57,6 +71,8 @@ impl World {
                 Deed::End(process) => self.end_needless(process),
                 Deed::DropReplica(process) => self.drop_replica(host, process),
                 Deed::Release(process) => self.release_but_kept(host, process),
+                Deed::Masterless => self.end_ranks_without_master(host),
+                Deed::SeekMaster => drop(self.find_master(host)),
             }
         }
     }
@@ -69,6 +85,7 @@ impl World {
     /// Lets the agent of a process see that this has ended.
     pub(super) fn show_end(&mut self, process: ProcessId, ending: Ending) {
         self.show_agent_of(process, Event::Ended(process, ending));
+        self.show_alone(self.host_of(process));
     }
 
     fn show_agent_of(&mut self, process: ProcessId, event: Event) {

@@ -10,6 +10,7 @@
 //! | `master` | what the master hears, and what it does |
 //! | `workers` | what workers hear, and what they do |
 //! | `agents` | what agents hear, see and say |
+//! | `early` | processes that end before they join |
 //! | `deputies` | what deputies of the master do, and what comes of attempts in teams |
 //! | `board` | what ranks and the master do at the board |
 //! | `folding` | how ranks read and fold |
@@ -31,6 +32,7 @@ mod board;
 mod collecting;
 mod deaths;
 mod deputies;
+mod early;
 mod facts;
 mod folding;
 mod keeping;
@@ -190,6 +192,7 @@ impl World {
             segments: Segments::default(),
             settings,
         };
+        world.plan_early_ends();
         ranks.for_each(|rank| world.run_worker(rank));
         world.join_agents();
         world.look_later();
@@ -415,6 +418,7 @@ impl World {
             }
             Happening::Copied(process, number) => self.copied(process, number),
             Happening::Compute(process, segment) => self.compute(process, segment),
+            Happening::EndsEarly(process) => self.end_early(process),
             Happening::Follows(process) => self.follow(process),
             Happening::Falls(process) => self.fall(process),
             Happening::Takes(process) => {
@@ -430,5 +434,9 @@ fn agents(settings: &Settings) -> BTreeMap<u64, Agent> {
     let of = |host| settings.ranks_on(host).filter(|_| settings.agents).map(ProcessId::first);
     let ranks = (0..settings.ranks).map(Rank).filter(|rank| settings.agents || rank.0 == 0);
     let hosts = ranks.map(|rank| settings.host(rank)).chain(settings.spares());
-    hosts.map(|host| (host, Agent::of(of(host)))).collect()
+    let agent = |host| match settings.early_ends.is_empty() {
+        true => Agent::of(of(host)),
+        false => early::agent(settings, host),
+    };
+    hosts.map(|host| (host, agent(host))).collect()
 }

@@ -69,6 +69,13 @@ impl World {
         self.driver.is_done()
     }
 
+    /// Whether nothing is left of a job: no process, no agent, and no master.
+    pub(crate) fn is_dissolved(&self) -> bool {
+        let lives = |process: &Process| process.worker.is_some();
+        let is_led = !self.driver.is_done() && !self.driver.is_lost();
+        !is_led && !self.processes.iter().any(lives) && self.needless_agents().next().is_none()
+    }
+
     /// Events that have happened.
     pub fn events(&self) -> u64 {
         self.agenda.events()

@@ -169,7 +169,7 @@ impl World {
                 self.met.push(rank);
                 self.meet(id);
             }
-            Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
+            Action::Incomplete { missing } => self.end_without_job(id, missing),
             Action::Departed { process: failed, evidence } => {
                 process.departed.insert(failed, evidence);
                 if let Some(deputy) = &mut process.deputy {

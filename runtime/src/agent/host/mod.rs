@@ -47,6 +47,10 @@ mod to_others;
 /// How long an agent that ranks have started waits for the first of them, and looks for the master.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long an agent looks for the master to whose host no rank has come that goes on: ranks of one job are
+/// started at about the same time, and there may be no master.
+const BRIEFLY: Duration = Duration::from_secs(10);
+
 /// What an agent says to the process that has started the ranks of its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToParent {

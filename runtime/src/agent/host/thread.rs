@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    AgentConfig, PATIENCE, ToParent,
+    AgentConfig, BRIEFLY, PATIENCE, ToParent,
     callers::{self, Caller, Handed, Vault},
     to_master,
     to_others::{self, Server},
@@ -88,6 +88,8 @@ pub(super) struct Host {
     /// At which ports the memory of this host is served, by the address that somebody has asked for.
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
+    /// Whether it has looked for the master.
+    has_sought: bool,
     master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
     locator: Locator,
 }
@@ -125,6 +127,7 @@ impl Host {
             silence_max: Limits::default().silence_max(),
             ports: BTreeMap::new(),
             to_master: None,
+            has_sought: false,
             master: None,
         }
     }
@@ -138,7 +141,7 @@ impl Host {
         let mut waits = self.config.parent.is_none();
         let mut is_finished = false;
         if self.config.is_spare {
-            self.seek_master();
+            self.seek_master(PATIENCE);
         }
         while !self.machine.is_done() && !is_finished {
             let input = tokio::select! {
@@ -243,6 +246,7 @@ impl Host {
             }
             Action::DropReplica(process) => self.replicas.release(process),
             Action::Masterless => self.tell_parent(ToParent::Masterless),
+            Action::SeekMaster => self.seek_master(BRIEFLY),
             Action::Done => {}
         }
     }
@@ -384,16 +388,18 @@ impl Host {
             replicas: self.replicas.clone(),
         };
         tokio::spawn(to_others::serve(listener, server, self.silence_max, self.locator.clone()));
-        if self.ports.is_empty() && !self.config.is_spare {
-            self.seek_master();
-        }
+        self.seek_master(PATIENCE);
         self.ports.insert(ip, address.port());
         Ok(address.port())
     }
 
-    /// Looks for the master.
-    fn seek_master(&mut self) {
+    /// Looks for the master, so long at most, if it has not done so before.
+    fn seek_master(&mut self, patience: Duration) {
+        if std::mem::replace(&mut self.has_sought, true) {
+            return;
+        }
         self.handle(Event::MasterSought);
-        tokio::spawn(to_master::attend(self.id, self.config.clone(), self.silence_max, self.input.clone()));
+        let (config, input) = (self.config.clone(), self.input.clone());
+        tokio::spawn(to_master::attend(self.id, config, (patience, self.silence_max), input));
     }
 }

@@ -10,7 +10,7 @@ use everfold_protocol::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{AgentConfig, PATIENCE, thread::Input};
+use super::{AgentConfig, thread::Input};
 use crate::{
     descriptors::patiently,
     transport::{
@@ -21,14 +21,14 @@ use crate::{
     },
 };
 
-/// Finds the master, and hears it until it says nothing more.
+/// Finds the master, for which it looks so long at most, and hears it until it says nothing more.
 pub(super) async fn attend(
     id: AgentId,
     config: Arc<AgentConfig>,
-    silence_max: Duration,
+    times: (Duration, Duration),
     input: mpsc::UnboundedSender<Input>,
 ) {
-    if let Err(error) = hear(id, &config, silence_max, &input).await {
+    if let Err(error) = hear(id, &config, times, &input).await {
         tracing::debug!(%error, "no connection to the master");
     }
     let _ = input.send(Input::Event(Event::MasterLost));
@@ -37,11 +37,11 @@ pub(super) async fn attend(
 async fn hear(
     id: AgentId,
     config: &AgentConfig,
-    silence_max: Duration,
+    (patience, silence_max): (Duration, Duration),
     input: &mpsc::UnboundedSender<Input>,
 ) -> Result<(), HandshakeError> {
     let AgentConfig { rendezvous, key, job, .. } = config;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     let knock = || connect_until(rendezvous, deadline);
     let (stream, seals) = lobby::knock(knock, key, *job, MASTER, Purpose::Agent(id)).await?;
     // A master whose host has vanished does not say so.

@@ -11,6 +11,7 @@
 //! | `work` | who folds, and for how long |
 //! | `pieces` | contributions that are not folded |
 //! | `returns` | worlds whose ranks come back after they have died |
+//! | `early` | worlds in which processes end before they join |
 //! | `segments` | recovery segments, and deaths in them |
 //! | `sizes` | worlds whose sizes are unusual |
 
@@ -18,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 mod copies;
+mod early;
 mod faults;
 mod hosts;
 mod pieces;
@@ -74,6 +76,7 @@ pub fn draw(seed: u64) -> Schedule {
         agents: false,
         agents_join_us: 0,
         returns: None,
+        early_ends: Vec::new(),
         board: false,
         boardless: Vec::new(),
         private: Vec::new(),
@@ -241,6 +244,11 @@ pub fn draw(seed: u64) -> Schedule {
     apart.set_stream(21);
     if schedule.returns.is_none() && apart.random_bool(0.12) {
         segments::add_segments(&mut schedule, &mut apart, weather);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(22);
+    if schedule.agents && apart.random_bool(0.03) {
+        early::end_before_joining(&mut schedule, &mut apart);
     }
     schedule
 }

@@ -22,7 +22,7 @@ pub use self::{
     segments::PlannedSegment,
     trouble::{Fault, Trouble},
 };
-use crate::settings::Wakes;
+use crate::settings::{Stage, Wakes};
 
 /// Everything that a run does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,10 @@ pub struct Schedule {
     /// How ranks come back whose processes have died, if they do.
     #[serde(default, skip_serializing_if = "is_default")]
     pub returns: Option<Returning>,
+    /// Processes that end before they join. Then there is no job: nothing is called, and no other fault is
+    /// injected.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub early_ends: Vec<EarlyEnd>,
     /// Whether ranks that are all on one host put short contributions on a board.
     #[serde(default, skip_serializing_if = "is_default")]
     pub board: bool,
@@ -235,6 +239,19 @@ pub struct Leave {
     pub at_us: u64,
 }
 
+/// A process ends before it joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyEnd {
+    /// Its rank.
+    pub rank: u32,
+    /// When, from the very beginning.
+    pub at_us: u64,
+    /// How far it comes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stage: Stage,
+}
+
 /// Bodies that travel in messages may lie on the board, unless a schedule says otherwise.
 pub(super) const BOARD_BYTES: u64 = 16 << 10;
 
@@ -274,6 +291,7 @@ impl Schedule {
         });
         let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
         let leaving = self.leaves.iter().map(|leave| leave.rank);
+        let leaving = leaving.chain(self.early_ends.iter().map(|early| early.rank));
         let listed = [&self.private, &self.boardless, &self.full, &self.windowless, &self.crowded];
         let leaving = leaving.chain(listed.into_iter().flatten().copied());
         let strange = called.chain(in_segments).chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
@@ -298,6 +316,10 @@ impl Schedule {
             };
             agent.is_some_and(|host| host != self.hosts[0] && !(self.agents && self.hosts.contains(&host)))
         };
+        let is_empty = self.reductions.is_empty()
+            && self.segments.is_empty()
+            && self.leaves.is_empty()
+            && self.faults.is_empty();
         let is_for_root = |planned: &Planned| matches!(planned.receiver, Receiver::Root(_));
         match () {
             () if ranks == 0 => Some("there are no ranks: hosts is empty".to_owned()),
@@ -318,6 +340,12 @@ impl Schedule {
             () if self.returns.is_some() && self.reductions.iter().any(is_for_root) => Some(
                 "where ranks come back, nothing is folded at a root: first-of names receivers".to_owned(),
             ),
+            () if !self.early_ends.is_empty() && !self.agents => {
+                Some("who ends before it joins is noticed by an agent only: agents is false".to_owned())
+            }
+            () if !self.early_ends.is_empty() && !is_empty => {
+                Some("where a process ends before it joins, there is no job".to_owned())
+            }
             () if self.segments.iter().any(|it| it.indices == 0 || it.grain == 0 || it.calls.is_empty()) => {
                 Some("a recovery segment needs indices, a grain and somebody who calls it".to_owned())
             }
