@@ -4,7 +4,12 @@
 //! All are on this machine, and read each other over TCP. To lose one, its process is killed: its ranks die
 //! with it.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use everfold::{
     Config, Interval, News, NoReturn, Order, Session, Sum,
@@ -25,6 +30,8 @@ use crate::{
 pub(crate) const EACH: u32 = 2;
 const STEPS: u64 = 60;
 const LENGTH: usize = 3000;
+/// How long ranks wait for others by default.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The step at which each rank says where it is.
 const TOLD: u64 = 25;
 
@@ -71,6 +78,14 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let failures: Vec<usize> = ends.iter().map(fails).collect();
         assert_eq!(failures, [0, 3, 2], "it is started twice on each host: {ends:#?}");
         assert!(ends[0].said.iter().any(|line| line.contains("4 times in a row")), "{ends:#?}");
+    });
+    suite.test("migrate::a_host_whose_ranks_fail_before_they_join_is_not_waited_for", || {
+        // The second host runs a program that there is not.
+        let program = |host: u32| ["migrate::computes_on", "there is none"][host as usize];
+        let began = Instant::now();
+        let ends = Job::start_each(program, &Case::default()).end();
+        assert!(ends.iter().all(|end| end.code != 0), "{ends:#?}");
+        assert!(began.elapsed() < JOIN_TIMEOUT / 2, "{:?}", began.elapsed());
     });
     suite.program_with(config(), "migrate::is_told", is_told);
     suite.test("migrate::without_room_for_a_replica_a_rank_does_not_come_back", || {
@@ -123,6 +138,11 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn start(program: &'static str, case: &Case) -> Self {
+        Self::start_each(|_| program, case)
+    }
+
+    /// Starts a job whose hosts run programs of their own.
+    pub(crate) fn start_each(program: impl Fn(u32) -> &'static str, case: &Case) -> Self {
         let mark = Mark::new();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let file = std::env::temp_dir().join(format!("everfold-migrate-{}.toml", mark.number()));
@@ -136,7 +156,7 @@ impl Job {
             .then(|| File::new(&format!("migrate-{}-rules.toml", mark.number()), case.rules));
         let start = |host: u32| {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["host", program, &EACH.to_string()]);
+            command.args(["host", program(host), &EACH.to_string()]);
             let all = case.hosts + case.spares;
             command
                 .env("EVERFOLD_HOSTS", format!("{}:{all}", case.hosts))
