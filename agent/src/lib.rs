@@ -110,8 +110,8 @@ pub enum Action {
     /// The process that was to bring the master along has ended before it came, and another one has come:
     /// there will be no job.
     Masterless,
-    /// Look for the master, for a while: nobody does who has come here, and it waits for a process that has
-    /// failed here. [`MasterFound`](Event::MasterFound) or [`MasterLost`](Event::MasterLost) follows.
+    /// Look for the master, for a while: no process here has asked for it, and it waits for one that has failed
+    /// here. [`MasterFound`](Event::MasterFound) or [`MasterLost`](Event::MasterLost) follows.
     SeekMaster,
     /// Nothing is left to do.
     Done,

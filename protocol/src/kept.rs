@@ -175,8 +175,8 @@ impl<B> Slots<B> {
         self.states.contains_key(&name) || self.free.len() > 1
     }
 
-    /// Finds where the bytes go of what is to be kept under `name`: the block that is not in use, if it
-    /// `fits`, or else one that is allocated. Nothing if there is none: what was kept before stays.
+    /// Finds a block for the state that is to be kept under `name`: the one that is not in use, if it `fits`,
+    /// or else one that is allocated. Nothing if there is none: the state before stays.
     pub fn begin(
         &mut self,
         name: u64,
@@ -188,8 +188,8 @@ impl<B> Slots<B> {
         Some(Replacing { block, name })
     }
 
-    /// What is to be written, one after the other, once the bytes are there: their offset, number and
-    /// checksum are the last argument.
+    /// The words to write, one after the other, once the bytes of the state are in its block. The last
+    /// argument is their offset, number and checksum.
     ///
     /// # Panics
     /// If there is [no room](Self::has_room).

@@ -214,7 +214,8 @@ impl Settings {
         !matches!(self.early_ends.get(&Rank(0)), Some((_, Stage::Started)))
     }
 
-    /// Whether the agent of a host looks for the master because somebody has come that goes on, or none is to.
+    /// Whether the agent of a host looks for the master because a process has come that goes on, or because it
+    /// is a spare host.
     pub(crate) fn seeks_master(&self, host: u64) -> bool {
         let mut ranks = self.ranks_on(host).peekable();
         ranks.peek().is_none() || ranks.any(|rank| !self.early_ends.contains_key(&rank))

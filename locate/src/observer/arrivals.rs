@@ -18,8 +18,8 @@ use crate::{peers, symptom::Kind};
 
 /// The share of the time for which a rank may keep its group waiting ...
 const LATE_SHARE: f64 = 0.25;
-/// ... or so many times that of the median rank, if that is more: where cores are short, everybody is late at
-/// times.
+/// ... or this many times the share of the median rank, if that is more: where cores are short, all ranks are
+/// late at times.
 const LATE_RATIO: f64 = 2.5;
 /// ... in the mean of this number of looks: where steps take as long as a look, single looks differ much.
 const LATE_MEAN: usize = 3;

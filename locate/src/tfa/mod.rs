@@ -23,8 +23,9 @@ use crate::{
     symptom::{Kind, Symptom},
 };
 
-/// A link that a probe has found to be well is left alone for so many times as long as the probe took: then probes
-/// take no more than a hundredth of what it carries, however often something speaks against it.
+/// A probe of a link loads that link. So a link that was probed, and found to be well, is not probed again for
+/// this many times as long as the probe took, or [`quiet_ms`](crate::rules::Trigger::quiet_ms) if that is
+/// shorter: however often a symptom speaks against it, probes take about a hundredth of its time.
 const LINK_RESTS: u32 = 100;
 
 /// Names a probe until it is answered.
@@ -151,7 +152,7 @@ struct Case {
     answered: Vec<(Probe, Place, Answer)>,
     /// What was confirmed.
     known: Vec<Known>,
-    /// Places whose links are not to be probed before these times.
+    /// Places that are not to be probed for faults of links before these times.
     resting: Vec<(Place, Timestamp)>,
 }
 
@@ -177,15 +178,15 @@ impl Case {
         self.known.iter().map(|known| known.since + quiet).chain(self.begins).min()
     }
 
-    /// Leaves the links of a place alone for a while, which were probed in vain since `since`.
-    fn rest(&mut self, now: Timestamp, since: Timestamp, place: Place, longest: Duration) {
-        self.resting.retain(|(_, until)| *until > now);
-        // All places share the host's links.
+    /// Leaves the links of a place alone, after a probe that took so long. Of several places each rests longer,
+    /// as all probes about a host pass its link.
+    fn rest(&mut self, now: Timestamp, took: Duration, place: Place, longest: Duration) {
+        self.resting.retain(|(other, until)| *other != place && *until > now);
         let places = self.resting.len() as u32 + 1;
-        let rest = (now.since(since) * LINK_RESTS * places).min(longest);
-        self.resting.push((place, now + rest));
+        self.resting.push((place, now + (took * LINK_RESTS * places).min(longest)));
     }
 
+    /// Whether the links of a place are left alone.
     fn rests(&self, now: Timestamp, place: Place) -> bool {
         self.resting.iter().any(|(of, until)| *of == place && *until > now)
     }
@@ -252,7 +253,11 @@ impl Tfa {
         let Some((&host, case)) = self.cases.iter_mut().find(|(_, case)| asked(case)) else { return };
         if let (Some(asked), Some(candidate)) = (&case.asked, case.candidates.front()) {
             let probe = self.rules.rules()[candidate.rule].probes[asked.step];
-            case.answered.push((probe, candidate.place, answer.clone()));
+            let (took, place) = (now.since(asked.since), candidate.place);
+            case.answered.push((probe, place, answer.clone()));
+            if probe == Probe::Link {
+                case.rest(now, took, place, self.rules.trigger().quiet());
+            }
         }
         self.weigh(now, host, answer);
     }
@@ -370,9 +375,6 @@ impl Tfa {
         if !is_confirmed && asked.step + 1 < rule.probes.len() {
             return self.ask(now, host, asked.step + 1, asked.answers);
         }
-        if !is_confirmed && !asked.answers.is_empty() && rule.probes[asked.step] == Probe::Link {
-            case.rest(now, asked.since, candidate.place, self.rules.trigger().quiet());
-        }
         // Without an answer nobody knows whether a fault is over.
         let is_unknown = asked.answers.is_empty() && case.knows(candidate);
         self.decide(now, host, is_confirmed || is_unknown);
@@ -404,6 +406,7 @@ impl Tfa {
             return report(candidate, Finding::Rejected);
         }
         report(candidate, Finding::Confirmed);
+        case.resting.retain(|(place, _)| *place != candidate.place);
         case.known.push(Known { fault: candidate, since: now });
         case.candidates.retain(|&other| {
             let is_explained = covers(&self.rules, candidate, other);

@@ -79,9 +79,9 @@ impl Ladder {
         Some(Trial { rung, neighbours, times: Default::default() })
     }
 
-    /// Takes in how long a reduction on that rung took, in nanoseconds for 1024 bytes. `may_pay` says whether the
-    /// second of two rungs could be better than the first, by what is known of links: otherwise it is not tried,
-    /// and the other neighbour is next.
+    /// Takes in how long a reduction on that rung took, in nanoseconds for 1024 bytes. `may_pay` says whether
+    /// the second of two rungs can be better than the first. Otherwise it is not tried, and the other
+    /// neighbour is next.
     pub(super) fn observe(&mut self, rung: usize, ns: u64, may_pay: impl Fn(usize, usize) -> bool) {
         let best = self.best;
         let Some(trial) = &mut self.trial else { return };

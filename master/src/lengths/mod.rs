@@ -13,10 +13,10 @@
 //! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
 //! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link
 //! that lets more pass after a pause makes long segments look quick for a while. So it never tries what is
-//! far from the best, nor what cannot pay ([`Rungs::may_pay`]): over a slow link a long body takes so much time
-//! that fewer messages would save next to nothing of it. Once all neighbours have lost it rests, for longer each time, and then tries them
-//! again, as links may change. Turns matter: both see the same load, and a link that lets more pass after a
-//! pause does so for both.
+//! far from the best, nor what cannot pay ([`Rungs::may_pay`]): over a slow link a long body takes so much
+//! time that fewer messages would save next to nothing of it. Once all neighbours have lost it rests, for
+//! longer each time, and then tries them again, as links may change. Turns matter: both see the same load,
+//! and a link that lets more pass after a pause does so for both.
 //!
 //! Only reductions tell that had the master to themselves, and in which nobody died. How long one took, its
 //! ranks tell with the next call: the master hears of an inlined body only when all of it is there. What
@@ -104,8 +104,7 @@ impl Lengths {
 
     /// Takes the next turn when a reduction ends that was cut in this way, and perhaps tells something.
     pub fn end(&mut self, cut: &Cut, ended: Option<Ended>) -> Learning {
-        let Some(lesson) = cut.lesson else { return Learning::default() };
-        let Lesson { class, rung, rungs } = lesson;
+        let Some(lesson @ Lesson { class, rung, rungs }) = cut.lesson else { return Learning::default() };
         let ladder = self.ladders.entry(class).or_default();
         ladder.go_on(rungs.count());
         let ended = ended.filter(|_| ladder.awaits(rung));
@@ -123,10 +122,9 @@ impl Lengths {
             return false;
         };
         let is_news = untold.hear(rank, took);
-        if let Some((Lesson { rung, rungs, .. }, took, ns)) = untold.lesson() {
-            let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            let may_pay = |from, to| rungs.may_pay(from, to, took_ns);
-            self.ladders.entry(class).or_default().observe(rung, ns, may_pay);
+        if let Some((Lesson { rung, rungs, .. }, took)) = untold.lesson() {
+            let may_pay = |from, to| rungs.may_pay(from, to, took);
+            self.ladders.entry(class).or_default().observe(rung, rungs.pace(took), may_pay);
             self.untold.remove(&class);
         }
         is_news

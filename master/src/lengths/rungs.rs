@@ -1,5 +1,7 @@
 //! The ladder of a class: in which ways a body may be cut.
 
+use core::time::Duration;
+
 use everfold_protocol::{ReductionSpec, spec::Delivery};
 
 use crate::{condense::may_condense, policy::Policy};
@@ -14,12 +16,12 @@ const SEGMENTS_PER_RANK: u64 = 4;
 /// waiting for the first of them.
 const FIRST_BYTES_MAX: u64 = 64 << 10;
 
-/// What a segment costs at most for each rank, beside its bytes, in nanoseconds: messages, and the time of the
-/// processors that take them in.
-const SEGMENT_NS: u64 = 10_000;
+/// What a segment costs for each rank, beside its bytes, at most: messages, and the processor time that they
+/// take.
+const SEGMENT_TIME: Duration = Duration::from_micros(10);
 
-/// One rung is better than another only if it takes less by more than this part of the time.
-pub(super) const NOTICEABLE: u64 = 16;
+/// One rung is better than another only if it takes less by more than this part of the time: a sixteenth.
+pub(super) const NOTICEABLE: u32 = 16;
 
 /// The rungs that there are for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,22 +73,29 @@ impl Rungs {
         self.cut + usize::from(self.piece) + usize::from(self.inlined)
     }
 
-    /// Whether a reduction can take noticeably less time on the rung `to` than on `from`, on which one has taken
-    /// `took_ns`:
+    /// Whether a reduction that took so long on the rung `from` can take noticeably less on its neighbour `to`:
     ///
-    /// - On the lower rung, that whose links have the longer wait for the first segment: for about one of each
-    ///   rank's, on the way there and on the way back.
-    /// - On the higher rung, that whose segments cost the most beside their bytes.
-    /// - Bodies that one message or one read may carry: they are short, and it may save a round trip.
-    pub(super) fn may_pay(self, from: usize, to: usize, took_ns: u64) -> bool {
-        if self.is_in_one_go(from.max(to)) && self.body <= FIRST_BYTES_MAX || self.is_inlined(from.max(to)) {
+    /// - Shorter segments spare links a wait: the first segment of each rank has to come before there is
+    ///   anything to fold, and its result before there is anything to send back.
+    /// - Longer segments spare ranks what each segment costs beside its bytes.
+    /// - A short body that comes in one message or one read may spare round trips. How long these take is not
+    ///   known, so that is always tried.
+    pub(super) fn may_pay(self, from: usize, to: usize, took: Duration) -> bool {
+        let higher = from.max(to);
+        if self.is_inlined(higher) || self.is_in_one_go(higher) && self.body <= FIRST_BYTES_MAX {
             return true;
         }
         if to < from {
-            return self.segments(from) < NOTICEABLE * 2 * self.ranks;
+            return self.segments(from) < u64::from(NOTICEABLE) * 2 * self.ranks;
         }
-        let spared = (self.segments(from) - self.segments(to)) * self.ranks * SEGMENT_NS;
-        spared.saturating_mul(NOTICEABLE) > took_ns
+        let spared = (self.segments(from) - self.segments(to)) * self.ranks;
+        u128::from(spared) * SEGMENT_TIME.as_nanos() * u128::from(NOTICEABLE) > took.as_nanos()
+    }
+
+    /// Nanoseconds for 1024 bytes of a body whose reduction took so long.
+    pub(super) fn pace(self, took: Duration) -> u64 {
+        let ns = took.as_nanos() * 1024 / u128::from(self.body.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
     /// How many segments a body has on that rung.

@@ -39,11 +39,8 @@ impl Job {
             assert_eq!(lengths.hear(id, rank, *took), learning.asks);
         }
         *took = time(&cut);
-        let body_bytes = spec.kind.array_bytes().expect("it is an array").0;
-        *learning = lengths.end(
-            &cut,
-            Some(Ended { id, body_bytes, group: spec.group.clone(), root: None, before: Vec::new() }),
-        );
+        *learning =
+            lengths.end(&cut, Some(Ended { id, group: spec.group.clone(), root: None, before: Vec::new() }));
         cut
     }
 
@@ -184,7 +181,7 @@ fn the_time_counts_from_the_latest_call_to_the_last_outcome() {
         let spec = spec(256 * K, 4);
         let lesson =
             Lengths::default().cut(&spec, &Policy::default(), false).lesson.expect("it has some rungs");
-        let mut untold = Untold::new(Ended { id, body_bytes: K, group, root, before }, lesson);
+        let mut untold = Untold::new(Ended { id, group, root, before }, lesson);
         for (rank, took) in (0..).map(Rank).zip(times) {
             assert_eq!(untold.took(), None, "somebody has yet to tell");
             assert!(untold.hear(rank, us(took)));

@@ -12,8 +12,6 @@ use super::Lesson;
 pub(crate) struct Ended {
     /// Which.
     pub id: ReductionId,
-    /// Length of a body.
-    pub body_bytes: u64,
     /// Who took part.
     pub group: Path,
     /// Who alone receives the result, and how long ago the master heard its call.
@@ -45,12 +43,9 @@ impl Untold {
         self.ended.id == id
     }
 
-    /// What it tells of, how long it took, and how many nanoseconds for 1024 bytes of a body, once all have told
-    /// theirs.
-    pub(super) fn lesson(&self) -> Option<(Lesson, Duration, u64)> {
-        let took = self.took()?;
-        let ns = took.as_nanos() * 1024 / u128::from(self.ended.body_bytes.max(1));
-        Some((self.lesson, took, u64::try_from(ns).unwrap_or(u64::MAX)))
+    /// What it tells of, and how long it took, once all ranks have told their times.
+    pub(super) fn lesson(&self) -> Option<(Lesson, Duration)> {
+        Some((self.lesson, self.took()?))
     }
 
     /// Takes in how long it took at one of its ranks. Returns whether that is news.

@@ -279,7 +279,6 @@ impl Reduction {
         let since_call = |root| Some((root, now.since(self.account.called_at(root)?)));
         (self.cut.tells() && is_quiet && came_as_told).then(|| Ended {
             id,
-            body_bytes: self.body_bytes,
             group: self.group.clone(),
             root: self.spec.delivery.root().and_then(since_call),
             before: self.account.before_latest(),

@@ -58,8 +58,8 @@ pub trait CheckpointHook: Send + 'static {
         Ok(Live { host_bytes: saved.len() as u64, device_bytes: 0 })
     }
 
-    /// Puts what is to be saved `into` a buffer, which is empty. It is the one of an earlier checkpoint where
-    /// there was one, with its memory; a hook with a copy of its own may swap them. It may be asked for
+    /// Puts the state to be saved `into` a buffer, which is empty. The buffer is that of an earlier checkpoint,
+    /// if there was one, with its memory; a hook with a copy of its own may swap them. It may be asked for
     /// several times after one [`before`](Self::before).
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl Driver {
         self.lend(inner, |part, publish| how(part, at, publish))
     }
 
-    /// Lends what speaks for this rank, and the way to make calls on the board ones for the master.
+    /// Lends the machine of this rank with its calls on the board, and the way to publish such a call.
     fn lend<R>(&self, inner: &mut Inner, how: impl FnOnce(&mut Part, Publish<'_>) -> R) -> R {
         let Inner { part, calls, limits, .. } = inner;
         // What lies on the board the master takes from there as it is.
@@ -125,6 +125,7 @@ impl Driver {
         self.settle_at(inner, self.now())
     }
 
+    /// The same, at that time.
     fn settle_at(&self, inner: &mut Inner, at: Timestamp) -> Settled {
         self.lend(inner, |part, publish| part.settle(at, publish))
     }

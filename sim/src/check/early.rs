@@ -1,8 +1,8 @@
 //! What comes of processes that end before they join.
 //!
-//! No job begins. Whoever has joined, or joins later, hears so as soon as the agent of a process that has
-//! ended can have told the master: nobody waits until the time is over in which all have to join. Where rank 0
-//! never comes there is no master: ranks of its host hear that from their parent, and those of other hosts
+//! No job begins. Each process that has joined, or joins later, hears so as soon as the agent of a process
+//! that has ended can have told the master: no process waits until the time is over in which all have to
+//! join. Where rank 0 never comes there is no master: ranks of its host hear that from their parent, and those of other hosts
 //! look for the master as long as they may.
 
 use std::time::Duration;

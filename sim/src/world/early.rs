@@ -81,8 +81,8 @@ impl World {
         }
     }
 
-    /// Lets the agent of a host hear that nobody comes any more, once all ranks there have ended: whoever has
-    /// started them knows.
+    /// Lets the agent of a host hear that no process comes any more, once all ranks there have ended: their
+    /// parent knows.
     pub(super) fn show_alone(&mut self, host: u64) {
         let lives = |rank: Rank| self.process(rank).worker.is_some();
         if !self.settings.early_ends.is_empty() && !self.settings.ranks_on(host).any(lives) {

@@ -393,13 +393,13 @@ impl Host {
         Ok(address.port())
     }
 
-    /// Looks for the master, so long at most, if it has not done so before.
+    /// Looks for the master, for `patience` at most, if it has not done so before.
     fn seek_master(&mut self, patience: Duration) {
         if std::mem::replace(&mut self.has_sought, true) {
             return;
         }
         self.handle(Event::MasterSought);
         let (config, input) = (self.config.clone(), self.input.clone());
-        tokio::spawn(to_master::attend(self.id, config, (patience, self.silence_max), input));
+        tokio::spawn(to_master::attend(self.id, config, patience, self.silence_max, input));
     }
 }

@@ -21,14 +21,15 @@ use crate::{
     },
 };
 
-/// Finds the master, for which it looks so long at most, and hears it until it says nothing more.
+/// Finds the master, for which it looks for `patience` at most, and hears it until it says nothing more.
 pub(super) async fn attend(
     id: AgentId,
     config: Arc<AgentConfig>,
-    times: (Duration, Duration),
+    patience: Duration,
+    silence_max: Duration,
     input: mpsc::UnboundedSender<Input>,
 ) {
-    if let Err(error) = hear(id, &config, times, &input).await {
+    if let Err(error) = hear(id, &config, patience, silence_max, &input).await {
         tracing::debug!(%error, "no connection to the master");
     }
     let _ = input.send(Input::Event(Event::MasterLost));
@@ -37,7 +38,8 @@ pub(super) async fn attend(
 async fn hear(
     id: AgentId,
     config: &AgentConfig,
-    (patience, silence_max): (Duration, Duration),
+    patience: Duration,
+    silence_max: Duration,
     input: &mpsc::UnboundedSender<Input>,
 ) -> Result<(), HandshakeError> {
     let AgentConfig { rendezvous, key, job, .. } = config;

@@ -9,7 +9,8 @@ use crate::{
     settings::Stage,
 };
 
-/// Lets one process end before it joins, or some, or all of a host. There is no job then, and nothing else goes wrong.
+/// Lets one process end before it joins, or some, or all of a host. There is no job then, and nothing else
+/// goes wrong.
 pub(super) fn end_before_joining(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let ranks = schedule.ranks();
     let one = random.random_range(0..ranks);
