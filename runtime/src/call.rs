@@ -1,6 +1,6 @@
 //! What a process tells its rank's thread when it joins and when it calls, and what it hears.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use everfold_master::Policy;
 use everfold_protocol::{
@@ -19,6 +19,7 @@ use crate::{
     transport::{
         control::{Address, LoopbackName, Stranger},
         handshake::{HandshakeError, Key},
+        second::SecondWay,
     },
 };
 
@@ -37,6 +38,8 @@ pub struct RankConfig {
     pub rendezvous: Address,
     /// How to read peers' memory.
     pub transport: Transport,
+    /// A second way to the memory of other hosts, beside TCP.
+    pub second: Option<Arc<dyn SecondWay>>,
     /// How long to wait for the master and for the other processes.
     pub join_timeout: Duration,
     /// What the process found in its environment.

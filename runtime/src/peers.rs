@@ -23,6 +23,7 @@ use crate::{
     },
     transport::{
         Fetched, OneSidedRead, ReadError,
+        second::{SecondWay, Ways},
         shm::{self, Shm},
         tcp::Tcp,
     },
@@ -44,6 +45,8 @@ pub struct Peers {
     windows: Arc<Windows>,
     shm: Shm,
     tcp: Tcp,
+    /// Ways beside TCP, if there is a second one.
+    ways: Option<Ways>,
 }
 
 /// A process, and whether it was declared failed.
@@ -55,7 +58,7 @@ struct Known {
 
 impl Peers {
     /// Knows nobody yet.
-    pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
+    pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp, second: Option<Arc<dyn SecondWay>>) -> Self {
         Self {
             me: me.process,
             host: me.host,
@@ -65,6 +68,7 @@ impl Peers {
             windows,
             shm: Shm::new(),
             tcp,
+            ways: second.map(Ways::new),
         }
     }
 
@@ -255,7 +259,7 @@ impl Peers {
         let read = tokio::select! {
             biased;
             _ = failed.wait_for(|failed| *failed) => Err(gone()),
-            result = self.tcp.read(&peer, window, range) => result,
+            result = self.read_far(&peer, window, range) => result,
         };
         // What a process has in its region its agent shows, too, and when the process has ended.
         match (read, &peer.agent, window.place) {
@@ -266,6 +270,20 @@ impl Peers {
                 self.tcp.read_left((owner, agent), (window, offset), range).await
             }
             (result, ..) => result,
+        }
+    }
+
+    /// Reads a window of a process that lives, on another host.
+    async fn read_far(
+        &self,
+        peer: &Peer,
+        window: &WindowRef,
+        range: ByteRange,
+    ) -> Result<Fetched, ReadError> {
+        let first = self.tcp.read(peer, window, range);
+        match &self.ways {
+            Some(ways) => ways.read(peer, window, range, first).await,
+            None => first.await,
         }
     }
 }

@@ -161,7 +161,8 @@ async fn connect(
         return Err(LogError::Absent.into());
     }
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
-    let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
+    let tcp = Tcp::new(key, job, process);
+    let peers = Arc::new(Peers::new(&me, windows.clone(), tcp, config.second.clone()));
     let driver =
         Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), log, ready)?;
     Ok((driver, agent, standby))
@@ -177,7 +178,10 @@ fn memory(config: &RankConfig) -> (u64, Option<Arc<Region>>) {
         Transport::Tcp => region.map(|region| (apart, region)),
     };
     match shared {
-        Ok((host, region)) => (host, Some(region)),
+        Ok((host, region)) => {
+            config.second.iter().for_each(|second| region.expose(second.clone()));
+            (host, Some(region))
+        }
         Err(error) => {
             // Everything still works over TCP.
             tracing::warn!(%error, "no shared memory: all goes over TCP, and nothing outlives this process");

@@ -48,7 +48,7 @@ async fn keep(region: &Arc<Region>, original: &[u8], writing: Writing) -> (Windo
         domain: None,
         agent: None,
     };
-    let peers = Arc::new(Peers::new(&peer, windows.clone(), Tcp::new(Key([3; 32]), JOB, keeper())));
+    let peers = Arc::new(Peers::new(&peer, windows.clone(), Tcp::new(Key([3; 32]), JOB, keeper()), None));
     let directory = tempfile::tempdir().unwrap();
     let config = KeeperConfig::new(directory.path().to_owned(), JOB, keeper());
     let kept = Arc::new(Keeper::new(config));

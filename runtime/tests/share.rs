@@ -69,7 +69,7 @@ fn peer(process: ProcessId, address: String) -> Peer {
 }
 
 fn peers(windows: &Arc<Windows>) -> Peers {
-    Peers::new(&peer(ME, String::new()), windows.clone(), Tcp::new(Key([3; 32]), JobId(7), ME))
+    Peers::new(&peer(ME, String::new()), windows.clone(), Tcp::new(Key([3; 32]), JobId(7), ME), None)
 }
 
 /// Folds `source`, of rank 0, into this rank's own.

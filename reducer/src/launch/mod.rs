@@ -13,6 +13,7 @@ use std::{
     future::Future,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use everfold_protocol::{ProcessId, message::News};
@@ -22,7 +23,7 @@ use everfold_runtime::{
     launch::{place, rollback::ROLLED_BACK},
     logs,
     rank::{self, Handle, JoinError, RankConfig},
-    transport::{control::Address, handshake::Key},
+    transport::{control::Address, handshake::Key, second::SecondWay},
 };
 
 use tokio::sync::broadcast::error::RecvError;
@@ -60,6 +61,8 @@ pub struct Launch {
     components: Components,
     /// The job, if it was found already.
     environment: Option<Environment>,
+    /// How ranks read each other on different hosts, besides TCP.
+    second: Option<Arc<dyn SecondWay>>,
 }
 
 impl Launch {
@@ -78,12 +81,14 @@ impl Launch {
             survive_deaths: false,
             components: Components::new(),
             environment: None,
+            second: None,
         }
     }
 
-    /// How locally started copies read each other's memory.
+    /// How ranks read each other's memory that this program has started on this machine, or that MPI has.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
+        self.environment.iter_mut().for_each(|environment| environment.transport = transport);
         self
     }
 
@@ -199,7 +204,11 @@ where
     let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
     let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
     match environment {
-        Some(environment) => run(&environment, &config, placing, choice, program),
+        Some(environment) => {
+            let ended = run(&environment, &config, placing, choice, launch.second.clone(), program);
+            launch.second.iter().for_each(|second| second.end());
+            ended
+        }
         None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
     }
 }
@@ -230,6 +239,7 @@ fn run<P, F, E>(
     config: &Config,
     placing: Placing,
     choice: Choice,
+    second: Option<Arc<dyn SecondWay>>,
     program: P,
 ) -> Result<(), E>
 where
@@ -237,7 +247,7 @@ where
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::enter(environment, config, placing, choice)?;
+    let session = Session::enter(environment, config, placing, choice, second)?;
     let waiting = session.waiting();
     let (begin, end) = (waiting.clone(), waiting.clone());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -270,7 +280,7 @@ impl Session {
         let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
         let config = chosen(None, config)?;
         let choice = Choice::find(&config, None, false);
-        Self::enter(environment, &config, placing, choice)
+        Self::enter(environment, &config, placing, choice, None)
     }
 
     fn enter(
@@ -278,6 +288,7 @@ impl Session {
         config: &Config,
         mut placing: Placing,
         choice: Choice,
+        second: Option<Arc<dyn SecondWay>>,
     ) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         if let Some(ancestor) = place::ancestor_at(environment) {
@@ -301,6 +312,7 @@ impl Session {
             key,
             rendezvous,
             transport,
+            second,
             environment: environment.clone(),
             policy: config.policy(),
             detectors: config.detector_names().to_vec(),

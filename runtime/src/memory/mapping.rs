@@ -34,6 +34,11 @@ pub const GENERATIONS: usize = 128 << 10;
 
 const GENERATIONS_AT: usize = UNIT_BYTES;
 
+/// Where the generation counter `slot` lies in a region.
+pub fn generation_at(slot: usize) -> usize {
+    GENERATIONS_AT + slot * size_of::<AtomicU64>()
+}
+
 /// A mapping of shared memory. Core dumps leave it out: they would touch all of it.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -84,7 +89,7 @@ impl Mapping {
     pub fn generation(&self, slot: usize) -> &AtomicU64 {
         assert!(slot < GENERATIONS && self.len >= Self::LIFELINE);
         // SAFETY: the slot is inside the mapping and aligned; every process accesses it as an atomic only.
-        unsafe { self.at(GENERATIONS_AT + slot * size_of::<AtomicU64>()).cast::<AtomicU64>().as_ref() }
+        unsafe { self.at(generation_at(slot)).cast::<AtomicU64>().as_ref() }
     }
 
     /// The words of the catalogue.

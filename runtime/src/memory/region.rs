@@ -17,6 +17,7 @@
 
 use std::{
     fs, io,
+    mem::ManuallyDrop,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
@@ -31,6 +32,7 @@ use offset_allocator::{Allocation, Allocator};
 
 use super::{
     catalogue,
+    exposure::{Exposed, Exposure},
     mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize, seal_length, shareable},
     seqlock,
 };
@@ -44,7 +46,7 @@ const REGION_BYTES_MIN: u64 = 64 << 20;
 
 /// This process's shared memory.
 pub struct Region {
-    mapping: Mapping,
+    mapping: ManuallyDrop<Mapping>,
     nonce: u128,
     file: OwnedFd,
     blocks: Mutex<Blocks>,
@@ -56,6 +58,8 @@ struct Blocks {
     warm_bytes_max: u64,
     /// Whether all blocks stay as they are.
     retired: bool,
+    /// What a library shows of them to other hosts.
+    exposed: Option<Exposed>,
 }
 
 impl Region {
@@ -79,7 +83,9 @@ impl Region {
             warm_bytes: 0,
             warm_bytes_max: WARM_BYTES_MAX,
             retired: false,
+            exposed: None,
         };
+        let mapping = ManuallyDrop::new(mapping);
         Ok(Arc::new(Self { mapping, nonce, file, blocks: Mutex::new(blocks) }))
     }
 
@@ -105,6 +111,15 @@ impl Region {
         self.lock().warm_bytes_max = WARM_BYTES_MAX.min(share);
     }
 
+    /// Shows its head and its blocks to other hosts, as long as this process lives. Blocks that are given back
+    /// keep their pages from now on: a network that reads them has pinned these.
+    pub fn expose(&self, to: Arc<dyn Exposure>) {
+        // SAFETY: an exposed region is not unmapped, see `drop`.
+        let mut exposed = unsafe { Exposed::new(to, self.mapping.at(0), self.mapping.len() as u64) };
+        exposed.reach(Mapping::BLOCKS as u64);
+        self.lock().exposed = Some(exposed);
+    }
+
     /// From now on every block stays as it is, also when it is dropped: peers may read on after this process
     /// has left its job. The memory goes back with the region itself.
     pub fn retire(&self) {
@@ -124,8 +139,11 @@ impl Region {
         let mut blocks = self.lock();
         let allocation = if blocks.retired { None } else { blocks.allocator.allocate(units) }?;
         blocks.warm_bytes = blocks.warm_bytes.saturating_sub(u64::from(units) * UNIT_BYTES as u64);
-        drop(blocks);
         let offset = Mapping::BLOCKS + allocation.offset as usize * UNIT_BYTES;
+        if let Some(exposed) = &mut blocks.exposed {
+            exposed.reach((offset + units as usize * UNIT_BYTES) as u64);
+        }
+        drop(blocks);
         Some(Block {
             start: self.mapping.at(offset),
             len: bytes,
@@ -162,7 +180,7 @@ impl Region {
         if blocks.retired {
             return;
         }
-        if blocks.warm_bytes + bytes as u64 > blocks.warm_bytes_max {
+        if blocks.warm_bytes + bytes as u64 > blocks.warm_bytes_max && blocks.exposed.is_none() {
             // SAFETY: the block is ours alone and is about to be free; its content is arbitrary from here on.
             let removed = unsafe { madvise(block.start.cast(), bytes, MmapAdvise::MADV_REMOVE) };
             debug_assert!(removed.is_ok());
@@ -170,6 +188,16 @@ impl Region {
             blocks.warm_bytes += bytes as u64;
         }
         blocks.allocator.free(block.allocation);
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let is_exposed = self.lock().exposed.is_some();
+        if !is_exposed {
+            // SAFETY: it is dropped here only, and nobody uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.mapping) };
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 //! | [`lobby`] | where connections wait until they have passed the handshake |
 //! | [`shm`] | one-sided reads on the same host |
 //! | [`tcp`] | one-sided reads from anywhere, and the server that answers them |
+//! | [`second`] | a second way to other hosts, where that is quicker |
+//! | `mpi` | such a way: one-sided reads by MPI, with the feature `mpi` |
 //! | [`conformance`] | what every implementation has to pass |
 
 use std::{fmt, io, ops::Deref, sync::Arc};
@@ -28,6 +30,9 @@ mod error;
 pub mod handshake;
 pub mod line;
 pub mod lobby;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+pub mod second;
 pub mod shm;
 pub mod staging;
 pub mod tcp;

@@ -1,0 +1,202 @@
+//! One-sided reads by `MPI_Get`, in programs that MPI has started.
+//!
+//! Networks of clusters read the memory of other hosts without their processors, and MPI knows how to ask
+//! them. [`MpiWindow::create`] makes a dynamic window over a communicator; each process attaches what it
+//! needs of its [region](crate::memory::exposure). A read gets the bytes, and then the window's generation,
+//! which says whether they were valid all the time (I3).
+//!
+//! - MPI never says that a process is dead: reads from it hang, some within `MPI_Rget` itself. So MPI has a
+//!   thread of its own here, and a read that brings nothing in time goes over TCP
+//!   ([`second`](super::second)).
+//! - Nobody calls MPI here to let others read. Where the network needs the processor of the owner, as TCP
+//!   does, reads are answered only while the application is within MPI, or if MPI has threads for it
+//!   (`MPIR_CVAR_ASYNC_PROGRESS`). Elsewhere they bring nothing, and are not tried again.
+//! - Only what lies in the region of a rank's first process is read so: a process that comes back is unknown
+//!   to MPI.
+//! - What comes this way is not authenticated: nothing on the network of an MPI job is.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `raw` | the calls of MPI, and what they take for granted |
+//! | `reader` | the thread that reads |
+
+mod raw;
+mod reader;
+
+use std::{
+    io,
+    ptr::NonNull,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use everfold_protocol::{
+    Incarnation,
+    message::{ByteRange, Peer, Place, RegionRef, WindowRef},
+};
+use futures::{FutureExt, future::BoxFuture};
+use mpi::{
+    environment::{self, Threading},
+    traits::CommunicatorCollectives,
+};
+use tokio::sync::oneshot;
+
+use self::{
+    raw::Window,
+    reader::{Order, Outcome},
+};
+use super::{Fetched, OneSidedRead, ReadError, check_range, second::SecondWay, staging::Pool};
+use crate::memory::{
+    exposure::{Exposure, cut},
+    mapping::{GENERATIONS, generation_at},
+};
+
+/// How long a read may bring nothing. Long for a network, and short beside the silence of a process that is
+/// declared failed.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The windows of all processes of a communicator, which are the ranks of a job.
+#[derive(Debug)]
+pub struct MpiWindow {
+    window: Window,
+    ranks: u32,
+    /// None any more once all reads have ended.
+    orders: Mutex<Option<mpsc::Sender<Order>>>,
+    /// Hangs up when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
+    /// The thread has not answered in time: it hangs within MPI.
+    is_stuck: AtomicBool,
+    pool: Pool,
+}
+
+impl MpiWindow {
+    /// Makes a window that shows nothing yet. A collective call: every process of the communicator makes it.
+    ///
+    /// # Errors
+    /// MPI was initialized for fewer threads than [`Threading::Multiple`], or refuses.
+    pub fn create(communicator: &impl CommunicatorCollectives) -> io::Result<Self> {
+        // All of them find the same, unless they were started differently; MPI refuses then.
+        if environment::threading_support() != Threading::Multiple {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "MPI has to be initialized for several threads: \
+                 mpi::initialize_with_threading(Threading::Multiple)",
+            ));
+        }
+        let window = Window::create(communicator.as_raw());
+        // Open MPI's processes read from each other while they make it, and leave it without a word.
+        communicator.barrier();
+        let window = window?;
+        let (orders, incoming) = mpsc::channel();
+        let (ending, ended) = mpsc::channel();
+        std::thread::Builder::new().name("everfold-mpi".to_owned()).spawn(move || {
+            reader::read(window, &incoming);
+            drop(ending);
+        })?;
+        Ok(Self {
+            window,
+            ranks: communicator.size() as u32,
+            orders: Mutex::new(Some(orders)),
+            ended: Mutex::new(ended),
+            is_stuck: AtomicBool::new(false),
+            pool: Pool::default(),
+        })
+    }
+
+    /// Passes a read on to the thread, and waits for its outcome.
+    async fn get(&self, order: Order, outcome: oneshot::Receiver<Outcome>) -> Outcome {
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, "MPI has brought nothing in time");
+        let sent = lock(&self.orders).as_ref().is_some_and(|orders| orders.send(order).is_ok());
+        if !sent {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        // The thread gives up by itself, unless it is stuck.
+        match tokio::time::timeout(2 * PATIENCE, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(silent()),
+            Err(_) => {
+                self.is_stuck.store(true, Relaxed);
+                Err(silent())
+            }
+        }
+    }
+}
+
+impl OneSidedRead for MpiWindow {
+    fn read<'a>(
+        &'a self,
+        peer: &'a Peer,
+        window: &'a WindowRef,
+        range: ByteRange,
+    ) -> BoxFuture<'a, Result<Fetched, ReadError>> {
+        async move {
+            check_range(window, range)?;
+            let Some((region, offset)) = self.place(peer, window) else {
+                return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+            };
+            let slot = window.window.0 as usize;
+            let (start, end) = (offset.saturating_add(range.start), offset.saturating_add(range.end()));
+            if slot >= GENERATIONS {
+                return Err(ReadError::Released);
+            }
+            if end > region.bytes {
+                return Err(ReadError::Range { start: range.start, end: range.end() });
+            }
+            let (answer, outcome) = oneshot::channel();
+            let order = Order {
+                rank: peer.process.rank,
+                pieces: cut(ByteRange { start, len: range.len })
+                    .map(|piece| ByteRange { start: region.address + piece.start, len: piece.len })
+                    .collect(),
+                generation: region.address + generation_at(slot) as u64,
+                into: self.pool.take(range.len as usize),
+                answer,
+            };
+            let got = self.get(order, outcome).await?;
+            match got.generation == window.generation.0 {
+                true => Ok(Fetched::Staged(got.bytes)),
+                false => Err(ReadError::Released),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl MpiWindow {
+    /// The region in which a window lies, and where, if MPI leads there.
+    fn place(&self, peer: &Peer, window: &WindowRef) -> Option<(RegionRef, u64)> {
+        let Place::Region(offset) = window.place else { return None };
+        let is_first = peer.process.incarnation == Incarnation(0) && peer.process.rank.0 < self.ranks;
+        let region = peer.region.filter(|_| is_first)?;
+        Some((region, offset.0))
+    }
+}
+
+impl SecondWay for MpiWindow {
+    fn leads_to(&self, peer: &Peer, window: &WindowRef) -> bool {
+        !self.is_stuck.load(Relaxed) && self.place(peer, window).is_some()
+    }
+
+    fn end(&self) {
+        drop(lock(&self.orders).take());
+        // A thread that hangs within MPI does not end.
+        if lock(&self.ended).recv_timeout(2 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("a read by MPI hangs: MPI may not end by itself");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Exposure for MpiWindow {
+    unsafe fn show(&self, start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.window.attach(start, bytes) }
+    }
+}

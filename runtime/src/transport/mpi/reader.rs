@@ -1,0 +1,200 @@
+//! The thread that reads by MPI. It sleeps while nothing is under way.
+
+use std::{
+    io,
+    sync::mpsc::{Receiver, RecvError, TryRecvError},
+    time::{Duration, Instant},
+};
+
+use everfold_protocol::{Rank, message::ByteRange};
+use tokio::sync::oneshot;
+
+use super::{
+    super::staging::Staging,
+    PATIENCE,
+    raw::{BYTES_MAX, Get, Window},
+};
+
+/// How often the thread looks again without a pause, and the longest pause then.
+const LOOKS: u32 = 64;
+const PAUSE_MAX: Duration = Duration::from_micros(500);
+
+/// A read, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// In whose memory.
+    pub rank: Rank,
+    /// Addresses there, one piece after the other.
+    pub pieces: Vec<ByteRange>,
+    /// The address of the window's generation.
+    pub generation: u64,
+    /// Room for all pieces together.
+    pub into: Staging,
+    pub answer: oneshot::Sender<Outcome>,
+}
+
+/// The bytes, and the generation of their window afterwards; or why there are none.
+pub(super) type Outcome = io::Result<Got>;
+
+#[derive(Debug)]
+pub(super) struct Got {
+    pub bytes: Staging,
+    pub generation: u64,
+}
+
+/// Reads what is ordered, until nobody orders any more.
+pub(super) fn read(window: Window, orders: &Receiver<Order>) {
+    let mut reads: Vec<Read> = Vec::new();
+    let mut idle = 0;
+    loop {
+        match next(orders, reads.is_empty()) {
+            Next::Order(order) => {
+                idle = 0;
+                reads.extend(Read::begin(window, order));
+            }
+            Next::Nothing => {}
+            Next::End => return reads.into_iter().for_each(Read::abandon),
+        }
+        let before = reads.len();
+        reads = reads.into_iter().filter_map(|read| read.advance(window)).collect();
+        idle = if reads.len() < before { 0 } else { idle + 1 };
+        if idle > LOOKS && !reads.is_empty() {
+            std::thread::sleep(PAUSE_MAX.min(Duration::from_micros(u64::from(idle - LOOKS))));
+        } else if !reads.is_empty() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+enum Next {
+    Order(Order),
+    Nothing,
+    End,
+}
+
+/// What to begin next. Waits for it if nothing is under way.
+fn next(orders: &Receiver<Order>, wait: bool) -> Next {
+    match wait {
+        true => match orders.recv() {
+            Ok(order) => Next::Order(order),
+            Err(RecvError) => Next::End,
+        },
+        false => match orders.try_recv() {
+            Ok(order) => Next::Order(order),
+            Err(TryRecvError::Empty) => Next::Nothing,
+            Err(TryRecvError::Disconnected) => Next::End,
+        },
+    }
+}
+
+/// A read that is under way: first its bytes, then the generation.
+struct Read {
+    order: Order,
+    gets: Vec<Get>,
+    /// Where the generation comes. Boxed, as it may not move meanwhile.
+    generation: Option<Box<[u8; size_of::<u64>()]>>,
+    begun: Instant,
+}
+
+impl Read {
+    /// Asks for the bytes. `None` if that failed, which is answered.
+    fn begin(window: Window, mut order: Order) -> Option<Self> {
+        let rank = order.rank.0;
+        let mut gets = Vec::new();
+        let mut rest: &mut [u8] = &mut order.into;
+        let mut failure = None;
+        for part in order.pieces.iter().flat_map(|piece| in_calls(*piece)) {
+            let (into, beyond) = rest.split_at_mut(part.len as usize);
+            rest = beyond;
+            // SAFETY: the room stays in the order, and that in this read, until all gets are done; a read
+            // that ends earlier leaves it behind for good.
+            match unsafe { window.get(rank, part.start, into) } {
+                Ok(get) => gets.push(get),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        let read = Self { order, gets, generation: None, begun: Instant::now() };
+        match failure {
+            None => Some(read),
+            Some(error) => {
+                read.fail(error);
+                None
+            }
+        }
+    }
+
+    /// Looks how far it is. `None` if it has ended, which is answered.
+    fn advance(mut self, window: Window) -> Option<Self> {
+        let mut failure = None;
+        self.gets.retain_mut(|get| match get.is_done() {
+            Ok(done) => !done,
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
+        });
+        if let Some(error) = failure {
+            self.fail(error);
+            return None;
+        }
+        match (self.gets.is_empty(), self.generation.take()) {
+            (true, None) => self.ask_generation(window),
+            (true, Some(generation)) => {
+                self.end(u64::from_ne_bytes(*generation));
+                None
+            }
+            (false, generation) => {
+                self.generation = generation;
+                if self.begun.elapsed() > PATIENCE {
+                    self.fail(io::ErrorKind::TimedOut.into());
+                    return None;
+                }
+                Some(self)
+            }
+        }
+    }
+
+    /// Asks for the generation, when all bytes are there.
+    fn ask_generation(mut self, window: Window) -> Option<Self> {
+        let mut generation = Box::new([0; size_of::<u64>()]);
+        // SAFETY: as above; its room is boxed.
+        match unsafe { window.get(self.order.rank.0, self.order.generation, &mut generation[..]) } {
+            Ok(get) => {
+                self.gets.push(get);
+                self.generation = Some(generation);
+                Some(self)
+            }
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        }
+    }
+
+    fn end(self, generation: u64) {
+        // Nobody may wait any more.
+        drop(self.order.answer.send(Ok(Got { bytes: self.order.into, generation })));
+    }
+
+    /// Answers that nothing has come.
+    fn fail(self, error: io::Error) {
+        let Self { order, gets, generation, .. } = self;
+        // MPI may still write there.
+        std::mem::forget((order.into, gets, generation));
+        drop(order.answer.send(Err(error)));
+    }
+
+    /// Leaves it to MPI: the process is about to end.
+    fn abandon(self) {
+        self.fail(io::ErrorKind::BrokenPipe.into());
+    }
+}
+
+/// A range in parts that a call can take.
+fn in_calls(range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let starts = (0..range.len.div_ceil(BYTES_MAX)).map(move |part| part * BYTES_MAX);
+    starts.map(move |start| ByteRange { start: range.start + start, len: BYTES_MAX.min(range.len - start) })
+}
