@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 /// The fewest values that are a comparison.
-const PEERS_LEAST: usize = 3;
+pub const PEERS_LEAST: usize = 3;
 
 /// The value in the middle, the lower one of two; none for too few values.
 pub fn median(values: &[f64]) -> Option<f64> {

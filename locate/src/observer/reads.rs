@@ -17,6 +17,9 @@ use crate::{
 
 /// Reads that take so many times the usual time are slow.
 pub(super) const SLOW: f64 = 3.0;
+/// Where reads between others are as slow, the past does not count: they have to take so many times as long as
+/// the quicker ones.
+const BEHIND: f64 = 2.0;
 /// Of less that is read without a break the time says nothing about the link.
 const BYTES_LEAST: u64 = 64 << 10;
 /// So much that was read is a measurement, or less if it took long: over a slow link, little comes.
@@ -100,10 +103,14 @@ impl Pair {
         self.slow.is_some_and(|(since, times)| now.since(since) >= SLOW_TIME && times >= SLOW_LEAST)
     }
 
-    /// Compares what was measured last with others and with its own past.
-    fn compare(&mut self, now: Timestamp, time: f64, to_peers: f64) {
-        let to_past = self.usual.map_or(1.0, |usual| time / usual);
-        self.ratio = to_peers.max(to_past);
+    /// How many times longer than usual this time is.
+    fn to_past(&self, time: f64) -> f64 {
+        self.usual.map_or(1.0, |usual| time / usual)
+    }
+
+    /// Takes in what was measured last, and how many times longer it was than it should have been.
+    fn compare(&mut self, now: Timestamp, time: f64, ratio: f64) {
+        self.ratio = ratio;
         let (since, times) = self.slow.unwrap_or((now, 0));
         self.slow = (self.ratio >= SLOW).then_some((since, times + 1));
         let usual = self.usual.map_or(time, |usual| usual + FORGET * (time - usual).max(0.0));
@@ -167,9 +174,13 @@ impl Reads {
             self.pairs.iter().filter_map(|(link, pair)| Some((*link, lately(pair)?))).collect();
         let times: Vec<f64> = measured.iter().map(|(_, (_, time))| *time).collect();
         let to_peers = peers::ratios(&times);
+        let quick = quick(&times);
         for (index, (link, (at, time))) in measured.iter().enumerate() {
             let Some(pair) = self.pairs.get_mut(link).filter(|_| *at == now) else { continue };
-            pair.compare(now, *time, to_peers.as_ref().map_or(0.0, |ratios| ratios[index]));
+            // Where all links are slower than before, bodies are longer, or more reads are on their way at once.
+            let is_behind = quick.is_none_or(|quick| *time >= BEHIND * quick);
+            let to_past = if is_behind { pair.to_past(*time) } else { 1.0 };
+            pair.compare(now, *time, to_peers.as_ref().map_or(to_past, |ratios| ratios[index].max(to_past)));
         }
         let is_new = |link: &(Host, Host)| {
             self.pairs.get(link).is_some_and(|pair| pair.last.is_some_and(|(at, _)| at == now))
@@ -193,6 +204,13 @@ impl Reads {
         found.extend(links.map(|((from, to), ratio)| (Place::Link { from, to }, ratio)));
         found
     }
+}
+
+/// The time per byte that at least a quarter of the links need.
+fn quick(times: &[f64]) -> Option<f64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (sorted.len() >= peers::PEERS_LEAST).then(|| sorted[(sorted.len() - 1) / 4])
 }
 
 /// Hosts of which several links are slow, and none that was measured is not.

@@ -278,6 +278,33 @@ fn of_two_hosts_the_past_tells_that_their_link_became_slow() {
 }
 
 #[test]
+fn where_all_links_become_slower_none_is_slow() {
+    let mut job = Job::new();
+    // Short bodies pass at once. Longer ones take what the links take, and some links a little more.
+    for (ms, slower) in [(1, 1); 8].into_iter().chain([(10, 14); 12]) {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (2, 4), (2, 0), (0, 2), (6, 2), (4, 2)] {
+            let time = if from == 2 { slower } else { ms };
+            (0..3).for_each(|_| job.read(to, from, MS * time));
+        }
+        job.pass(MS * 500);
+    }
+    assert_eq!(job.kinds(), []);
+}
+
+#[test]
+fn a_link_that_becomes_slower_than_the_others_do_is_slow() {
+    let mut job = Job::new();
+    for (ms, slower) in [(1, 1); 8].into_iter().chain([(10, 50); 12]) {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (0, 6), (2, 4)] {
+            let time = if from == 2 { slower } else { ms };
+            (0..3).for_each(|_| job.read(to, from, MS * time));
+        }
+        job.pass(MS * 500);
+    }
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
+}
+
+#[test]
 fn ranks_starve_where_they_wait_for_cores_more_than_elsewhere() {
     for (shares, starving) in [
         ([0.0, 0.9, 0.0, 0.1], vec![Host(1)]),
