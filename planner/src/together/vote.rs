@@ -16,8 +16,10 @@ pub struct Vote {
     pub generation: u64,
     /// The generation that is on its way to the directory, 0 for none.
     pub open: u64,
-    /// How far this rank's part of it is.
-    pub part: PartState,
+    /// Whether all parts of it are there, and hosts write its manifest.
+    pub is_listed: bool,
+    /// How far this rank is with its part, or with the manifest of its host.
+    pub written: Written,
     /// Calls of `checkpoint` until the next one is due, as far as this rank can tell.
     pub calls_until_due: u64,
     /// Whether it is to be saved in any case.
@@ -26,9 +28,9 @@ pub struct Vote {
     pub durable: bool,
 }
 
-/// How far a rank's part is.
+/// How far a rank is with what it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartState {
+pub enum Written {
     /// This rank has failed to write it.
     Failed(u32),
     /// It is being written.
@@ -51,7 +53,9 @@ pub struct Tally {
 /// What has become of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// All parts are there.
+    /// All parts are there: each host writes the manifest.
+    Listed,
+    /// Each host has the manifest. From now on, none needs the generation before.
     Complete,
     /// This rank could not write.
     Failed(u32),
@@ -64,7 +68,7 @@ pub enum Verdict {
     Save(u64),
     /// Nobody does, and so many calls may pass until the next vote.
     NotDue(u64),
-    /// All wait until their parts are written, and vote again.
+    /// All wait until what they write is written, and vote again.
     Wait,
     /// They are not at the same call.
     Apart,
@@ -80,15 +84,18 @@ impl Vote {
     /// The numbers of which the least are taken. Beside each that all ranks have to have alike stands its
     /// opposite, whose least is the opposite of the most.
     pub fn numbers(&self) -> Vec<u64> {
-        let Self { call, history, generation, open, part, calls_until_due, now, durable } = *self;
-        let part = match part {
-            PartState::Failed(rank) => rank.into(),
-            PartState::Writing => WRITING,
-            PartState::There => THERE,
+        let Self { call, history, generation, open, is_listed, written, calls_until_due, now, durable } =
+            *self;
+        let written = match written {
+            Written::Failed(rank) => rank.into(),
+            Written::Writing => WRITING,
+            Written::There => THERE,
         };
+        // A generation, and how far it is.
+        let open = open << 1 | u64::from(is_listed);
         let alike = [call, !call, history, !history, !generation, open, !open];
         let mut numbers = alike.to_vec();
-        numbers.extend([part, calls_until_due, u64::from(!now), u64::from(!durable)]);
+        numbers.extend([written, calls_until_due, u64::from(!now), u64::from(!durable)]);
         numbers
     }
 }
@@ -107,22 +114,26 @@ impl Tally {
             no_generation,
             open,
             no_open,
-            part,
+            written,
             until_due,
             not_now,
             not_durable,
         ] = <&[u64; NUMBERS]>::try_from(least).expect("the ranks of a job run the same program");
         let is_alike = (call, history) == (!no_call, !no_history);
         let (most_open, generation) = (!no_open, !no_generation);
-        let settled = match part {
+        let (its_number, is_listed) = (most_open >> 1, most_open & 1 == 1);
+        let settled = match written {
             _ if most_open == 0 => None,
-            // A part that one rank knows of and another does not is never complete.
-            _ if open != most_open => Some((most_open, Settled::Failed(0))),
-            THERE.. => Some((most_open, Settled::Complete)),
+            // A generation that one rank knows of and another does not is never complete.
+            _ if open != most_open => Some(Settled::Failed(0)),
+            THERE.. if is_listed => Some(Settled::Complete),
+            THERE.. => Some(Settled::Listed),
             WRITING => None,
-            rank => Some((most_open, Settled::Failed(rank as u32))),
+            rank => Some(Settled::Failed(rank as u32)),
         };
-        let is_writing = most_open > 0 && settled.is_none();
+        // The next one begins when each host has the manifest: until then the one before stays.
+        let is_writing = most_open > 0 && matches!(settled, None | Some(Settled::Listed));
+        let settled = settled.map(|settled| (its_number, settled));
         let (now, durable) = (not_now == 0, not_durable == 0);
         let is_due = now || durable || until_due == 0;
         let verdict = match (is_alike, is_due, is_writing) {
@@ -147,7 +158,8 @@ mod tests {
         history: 77,
         generation: 4,
         open: 0,
-        part: PartState::There,
+        is_listed: false,
+        written: Written::There,
         calls_until_due: 10,
         now: false,
         durable: false,
@@ -184,11 +196,8 @@ mod tests {
     #[test]
     fn the_next_one_waits_for_the_one_on_its_way() {
         let there = Vote { open: 4, calls_until_due: 0, ..VOTE };
-        let writing = Vote { part: PartState::Writing, ..there };
-        let failed = Vote { part: PartState::Failed(1), ..there };
-        let complete = tally(&[there, there]);
-        assert_eq!(complete.settled, Some((4, Settled::Complete)));
-        assert_eq!(complete.verdict, Verdict::Save(5));
+        let writing = Vote { written: Written::Writing, ..there };
+        let failed = Vote { written: Written::Failed(1), ..there };
         let waits = tally(&[there, writing]);
         assert_eq!((waits.settled, waits.verdict), (None, Verdict::NotDue(1)));
         assert_eq!(tally(&[there, Vote { now: true, ..writing }]).verdict, Verdict::Wait);
@@ -196,6 +205,24 @@ mod tests {
         assert_eq!(tally(&[there, writing, failed]).settled, Some((4, Settled::Failed(1))));
         let unknown = Vote { open: 0, ..there };
         assert_eq!(tally(&[there, unknown]).settled, Some((4, Settled::Failed(0))));
+    }
+
+    #[test]
+    fn the_next_one_waits_for_the_manifests_of_all_hosts() {
+        let there = Vote { open: 4, calls_until_due: 0, ..VOTE };
+        let listed = tally(&[there, there]);
+        assert_eq!((listed.settled, listed.verdict), (Some((4, Settled::Listed)), Verdict::NotDue(1)));
+        assert_eq!(tally(&[there, Vote { now: true, ..there }]).verdict, Verdict::Wait);
+        let has = Vote { is_listed: true, ..there };
+        let writing = Vote { written: Written::Writing, ..has };
+        let waits = tally(&[has, writing]);
+        assert_eq!((waits.settled, waits.verdict), (None, Verdict::NotDue(1)));
+        let complete = tally(&[has, has]);
+        assert_eq!((complete.settled, complete.verdict), (Some((4, Settled::Complete)), Verdict::Save(5)));
+        // The next one tries again.
+        let failed = tally(&[has, Vote { written: Written::Failed(2), ..has }]);
+        assert_eq!((failed.settled, failed.verdict), (Some((4, Settled::Failed(2))), Verdict::Save(5)));
+        assert_eq!(tally(&[has, there]).settled, Some((4, Settled::Failed(0))), "one does not know of it");
     }
 
     #[test]
