@@ -104,6 +104,8 @@ enum What {
     Part(usize, u64, bool),
     /// The manifest of a generation is written, by the lowest rank of a host, or cannot be.
     Manifest(usize, u64, Option<Vec<u64>>),
+    /// What is there of a generation that was given up is removed, by the lowest rank of a host.
+    Removal(usize, u64),
     /// A rank dies.
     Dies(usize),
     /// All go back.
@@ -119,8 +121,6 @@ struct Process {
     vault: (u64, State),
     /// How far its part is, or the manifest of its host.
     written: Written,
-    /// When it has written all that it has begun to write: one after the other.
-    writes_until: Timestamp,
     /// What was voted, while the parts are compared.
     tally: Option<Tally>,
     /// Whether it waits for what it writes before it votes once more.
@@ -245,6 +245,7 @@ impl Run {
                 What::Hears(rank, call, numbers) => self.hear(rank, call, &numbers)?,
                 What::Part(rank, generation, is_written) => self.write_part(rank, generation, is_written),
                 What::Manifest(rank, generation, parts) => self.write_manifest(rank, generation, parts),
+                What::Removal(rank, generation) => self.remove(rank, generation),
             }
         }
         let alone = self.undisturbed();
@@ -299,7 +300,6 @@ impl Run {
             progress: Progress::from(0),
             vault: (0, (0, 1)),
             written: Written::There,
-            writes_until: Timestamp::ZERO,
             tally: None,
             waits: false,
             found: None,
@@ -412,6 +412,10 @@ impl Run {
             self.course.settled.0 += u32::from(settled == Settled::Complete);
             self.course.settled.1 += u32::from(matches!(settled, Settled::Failed(_)));
         }
+        if let (Some((generation, Settled::Failed(_))), true) = (tally.settled, self.lowest_of_host(rank)) {
+            let takes = self.some(1000);
+            self.begin_writing(rank, takes, What::Removal(rank, generation));
+        }
         let Some(process) = &mut self.processes[rank] else { return Ok(()) };
         process.progress.take(tally);
         match tally.verdict {
@@ -435,12 +439,12 @@ impl Run {
         self.random.random_ratio(failures, 100)
     }
 
-    /// A rank begins to write, when it has written what it has begun before, and takes so long.
+    /// A rank begins to write, or to remove, which takes so long.
     fn begin_writing(&mut self, rank: usize, takes: Duration, what: What) {
-        let Some(process) = &mut self.processes[rank] else { return };
-        let until = process.writes_until.max(self.now) + takes;
-        (process.written, process.writes_until) = (Written::Writing, until);
-        self.plan(until.since(self.now), what);
+        if let Some(process) = &mut self.processes[rank] {
+            process.written = Written::Writing;
+        }
+        self.plan(takes, what);
     }
 
     /// A rank has written something of a generation, or could not.
@@ -482,6 +486,16 @@ impl Run {
             self.common = generation;
         }
         self.end_writing(rank, generation, is_there);
+    }
+
+    fn remove(&mut self, rank: usize, generation: u64) {
+        let given_up = (generation, self.job);
+        if self.processes[rank].is_some() {
+            let directory = self.directory(rank);
+            directory.manifests.remove(&given_up);
+            directory.parts.retain(|(saved, _), _| *saved != given_up);
+        }
+        self.end_writing(rank, generation, true);
     }
 
     /// A round of looking for what all ranks have in common.

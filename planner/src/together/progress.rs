@@ -1,6 +1,6 @@
 //! What a rank counts from one checkpoint to the next.
 
-use super::vote::{Settled, Tally, Verdict, Vote, Written};
+use super::vote::{Settled, Stage, Tally, Verdict, Vote, Written};
 
 /// What a rank counts from one checkpoint to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct Progress {
     generation: u64,
     /// The generation that is on its way to the directory, 0 for none.
     open: u64,
-    /// Whether all parts of it are there, and hosts write its manifest.
-    is_listed: bool,
+    /// How far that is.
+    stage: Stage,
     /// The newest generation that all hosts are known to have, 0 for the beginning.
     common: Option<u64>,
 }
@@ -25,7 +25,7 @@ impl Progress {
     /// That of a rank that goes on from `generation`, 0 for the beginning.
     pub fn from(generation: u64) -> Self {
         let common = Some(generation);
-        Self { calls: 0, next_vote: 1, history: 0, generation, open: 0, is_listed: false, common }
+        Self { calls: 0, next_vote: 1, history: 0, generation, open: 0, stage: Stage::Parts, common }
     }
 
     /// Takes in that a reduction of all ranks is called.
@@ -66,20 +66,24 @@ impl Progress {
         calls_until_due: u64,
         (now, durable): (bool, bool),
     ) -> Vote {
-        let Self { calls: call, history, generation, open, is_listed, .. } = *self;
+        let Self { calls: call, history, generation, open, stage, .. } = *self;
         let generation = generation.max(saved);
         let written = if open == 0 { Written::There } else { written };
-        Vote { call, history, generation, open, is_listed, written, calls_until_due, now, durable }
+        Vote { call, history, generation, open, stage, written, calls_until_due, now, durable }
     }
 
     /// Takes in what all have come to. What was on its way is settled, or is on its way still.
     pub fn take(&mut self, tally: &Tally) {
         match tally.settled {
-            Some((generation, Settled::Listed)) => (self.open, self.is_listed) = (generation, true),
+            Some((generation, Settled::Listed)) => (self.open, self.stage) = (generation, Stage::Manifests),
             Some((generation, Settled::Complete)) => {
-                (self.open, self.is_listed, self.common) = (0, false, Some(generation));
+                self.begin(0);
+                self.common = Some(generation);
             }
-            Some((_, Settled::Failed(_))) => (self.open, self.is_listed) = (0, false),
+            Some((generation, Settled::Failed(_) | Settled::Unknown)) => {
+                (self.open, self.stage) = (generation, Stage::Removal);
+            }
+            Some((_, Settled::Removed)) => self.begin(0),
             None => {}
         }
         if let Verdict::NotDue(calls) = tally.verdict {
@@ -98,9 +102,9 @@ impl Progress {
         self.generation = generation;
     }
 
-    /// A generation is on its way to the directory from now on.
+    /// A generation is on its way to the directory from now on, or none if it is 0.
     pub fn begin(&mut self, generation: u64) {
-        (self.open, self.is_listed) = (generation, false);
+        (self.open, self.stage) = (generation, Stage::Parts);
     }
 
     /// This rank goes on from `generation`, which all hosts are known to have, or may not have.
@@ -141,12 +145,17 @@ mod tests {
         progress.begin(4);
         progress.take(&settled((4, Settled::Listed)));
         let vote = progress.vote(4, Written::Writing, 9, (false, false));
-        assert_eq!((vote.open, vote.is_listed, progress.common()), (4, true, Some(3)));
+        assert_eq!((vote.open, vote.stage, progress.common()), (4, Stage::Manifests, Some(3)));
         progress.take(&settled((4, Settled::Failed(2))));
-        assert_eq!((progress.open(), progress.common()), (None, Some(3)), "one host does not have it");
+        assert_eq!((progress.open(), progress.common()), (Some(4), Some(3)), "one host does not have it");
+        let vote = progress.vote(4, Written::Writing, 9, (false, false));
+        assert_eq!((vote.open, vote.stage, vote.written), (4, Stage::Removal, Written::Writing));
+        progress.take(&settled((4, Settled::Removed)));
+        assert_eq!((progress.open(), progress.common()), (None, Some(3)));
+        assert_eq!(progress.vote(4, Written::There, 9, (false, false)).stage, Stage::Parts);
         progress.begin(5);
         let vote = progress.vote(5, Written::Writing, 9, (false, false));
-        assert_eq!((vote.open, vote.is_listed), (5, false));
+        assert_eq!((vote.open, vote.stage), (5, Stage::Parts));
         progress.take(&settled((5, Settled::Listed)));
         progress.take(&settled((5, Settled::Complete)));
         assert_eq!((progress.open(), progress.common()), (None, Some(5)));
@@ -157,6 +166,6 @@ mod tests {
         assert_eq!(back.common(), None);
         back.take(&settled((5, Settled::Listed)));
         let vote = back.vote(5, Written::There, 9, (false, false));
-        assert_eq!((vote.open, vote.is_listed), (5, true), "as the others");
+        assert_eq!((vote.open, vote.stage), (5, Stage::Manifests), "as the others");
     }
 }

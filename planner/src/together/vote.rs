@@ -16,9 +16,9 @@ pub struct Vote {
     pub generation: u64,
     /// The generation that is on its way to the directory, 0 for none.
     pub open: u64,
-    /// Whether all parts of it are there, and hosts write its manifest.
-    pub is_listed: bool,
-    /// How far this rank is with its part, or with the manifest of its host.
+    /// How far that is.
+    pub stage: Stage,
+    /// How far this rank is with what it has to do for that.
     pub written: Written,
     /// Calls of `checkpoint` until the next one is due, as far as this rank can tell.
     pub calls_until_due: u64,
@@ -28,7 +28,18 @@ pub struct Vote {
     pub durable: bool,
 }
 
-/// How far a rank is with what it writes.
+/// How far a generation is that is on its way to the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Ranks write their parts.
+    Parts = 0,
+    /// All parts are there, and hosts write the manifest.
+    Manifests = 1,
+    /// It was given up, and hosts remove what is there of it.
+    Removal = 2,
+}
+
+/// How far a rank is with what it writes, or removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// This rank has failed to write it.
@@ -57,8 +68,12 @@ pub enum Settled {
     Listed,
     /// Each host has the manifest. From now on, none needs the generation before.
     Complete,
-    /// This rank could not write.
+    /// This rank could not write. Nobody writes anything of it any more: each host removes what is there of it.
     Failed(u32),
+    /// A rank that has come back does not know of it. The same follows.
+    Unknown,
+    /// What was there of one that was given up takes no room any more.
+    Removed,
 }
 
 /// What is done at a call of `checkpoint`.
@@ -77,22 +92,23 @@ pub enum Verdict {
 /// Most calls that pass until the next vote: a program may become slow.
 const CALLS_MOST: u64 = 1 << 20;
 const NUMBERS: usize = 11;
-const WRITING: u64 = 1 << 32;
-const THERE: u64 = WRITING + 1;
+const STAGE_BITS: u32 = 2;
+const WRITING: u64 = 0;
+const FAILED: u64 = 1;
+const THERE: u64 = FAILED + (1 << 32);
 
 impl Vote {
     /// The numbers of which the least are taken. Beside each that all ranks have to have alike stands its
     /// opposite, whose least is the opposite of the most.
     pub fn numbers(&self) -> Vec<u64> {
-        let Self { call, history, generation, open, is_listed, written, calls_until_due, now, durable } =
-            *self;
+        let Self { call, history, generation, open, stage, written, calls_until_due, now, durable } = *self;
         let written = match written {
-            Written::Failed(rank) => rank.into(),
+            Written::Failed(rank) => FAILED + u64::from(rank),
             Written::Writing => WRITING,
             Written::There => THERE,
         };
         // A generation, and how far it is.
-        let open = open << 1 | u64::from(is_listed);
+        let open = open << STAGE_BITS | stage as u64;
         let alike = [call, !call, history, !history, !generation, open, !open];
         let mut numbers = alike.to_vec();
         numbers.extend([written, calls_until_due, u64::from(!now), u64::from(!durable)]);
@@ -121,19 +137,24 @@ impl Tally {
         ] = <&[u64; NUMBERS]>::try_from(least).expect("the ranks of a job run the same program");
         let is_alike = (call, history) == (!no_call, !no_history);
         let (most_open, generation) = (!no_open, !no_generation);
-        let (its_number, is_listed) = (most_open >> 1, most_open & 1 == 1);
+        let is_in = |stage: Stage| most_open & ((1 << STAGE_BITS) - 1) == stage as u64;
         let settled = match written {
+            // What is given up is removed: nobody writes there any more.
             _ if most_open == 0 => None,
-            // A generation that one rank knows of and another does not is never complete.
-            _ if open != most_open => Some(Settled::Failed(0)),
-            THERE.. if is_listed => Some(Settled::Complete),
-            THERE.. => Some(Settled::Listed),
             WRITING => None,
-            rank => Some(Settled::Failed(rank as u32)),
+            // A generation that one rank knows of and another does not is never complete.
+            _ if open != most_open => Some(Settled::Unknown),
+            // What cannot be removed goes when a later one is complete.
+            _ if is_in(Stage::Removal) => Some(Settled::Removed),
+            THERE.. if is_in(Stage::Manifests) => Some(Settled::Complete),
+            THERE.. => Some(Settled::Listed),
+            rank => Some(Settled::Failed((rank - FAILED) as u32)),
         };
-        // The next one begins when each host has the manifest: until then the one before stays.
-        let is_writing = most_open > 0 && matches!(settled, None | Some(Settled::Listed));
-        let settled = settled.map(|settled| (its_number, settled));
+        // The next one begins when each host has the manifest: until then the one before stays. It may need the room of
+        // one that was given up.
+        let is_over = matches!(settled, Some(Settled::Complete | Settled::Removed));
+        let is_writing = most_open > 0 && !is_over;
+        let settled = settled.map(|settled| (most_open >> STAGE_BITS, settled));
         let (now, durable) = (not_now == 0, not_durable == 0);
         let is_due = now || durable || until_due == 0;
         let verdict = match (is_alike, is_due, is_writing) {
@@ -158,7 +179,7 @@ mod tests {
         history: 77,
         generation: 4,
         open: 0,
-        is_listed: false,
+        stage: Stage::Parts,
         written: Written::There,
         calls_until_due: 10,
         now: false,
@@ -201,10 +222,11 @@ mod tests {
         let waits = tally(&[there, writing]);
         assert_eq!((waits.settled, waits.verdict), (None, Verdict::NotDue(1)));
         assert_eq!(tally(&[there, Vote { now: true, ..writing }]).verdict, Verdict::Wait);
-        // Who has failed is named, also if others still write.
-        assert_eq!(tally(&[there, writing, failed]).settled, Some((4, Settled::Failed(1))));
+        assert_eq!(tally(&[there, writing, failed]).settled, None, "one still writes what is to be removed");
+        assert_eq!(tally(&[there, failed]).settled, Some((4, Settled::Failed(1))));
         let unknown = Vote { open: 0, ..there };
-        assert_eq!(tally(&[there, unknown]).settled, Some((4, Settled::Failed(0))));
+        assert_eq!(tally(&[there, unknown]).settled, Some((4, Settled::Unknown)));
+        assert_eq!(tally(&[writing, unknown]).settled, None);
     }
 
     #[test]
@@ -213,16 +235,27 @@ mod tests {
         let listed = tally(&[there, there]);
         assert_eq!((listed.settled, listed.verdict), (Some((4, Settled::Listed)), Verdict::NotDue(1)));
         assert_eq!(tally(&[there, Vote { now: true, ..there }]).verdict, Verdict::Wait);
-        let has = Vote { is_listed: true, ..there };
+        let has = Vote { stage: Stage::Manifests, ..there };
         let writing = Vote { written: Written::Writing, ..has };
         let waits = tally(&[has, writing]);
         assert_eq!((waits.settled, waits.verdict), (None, Verdict::NotDue(1)));
         let complete = tally(&[has, has]);
         assert_eq!((complete.settled, complete.verdict), (Some((4, Settled::Complete)), Verdict::Save(5)));
-        // The next one tries again.
         let failed = tally(&[has, Vote { written: Written::Failed(2), ..has }]);
-        assert_eq!((failed.settled, failed.verdict), (Some((4, Settled::Failed(2))), Verdict::Save(5)));
-        assert_eq!(tally(&[has, there]).settled, Some((4, Settled::Failed(0))), "one does not know of it");
+        assert_eq!((failed.settled, failed.verdict), (Some((4, Settled::Failed(2))), Verdict::NotDue(1)));
+        assert_eq!(tally(&[has, there]).settled, Some((4, Settled::Unknown)), "one does not know so much");
+    }
+
+    #[test]
+    fn the_next_one_waits_until_what_was_given_up_is_removed() {
+        let gone = Vote { open: 4, calls_until_due: 0, stage: Stage::Removal, ..VOTE };
+        let removing = Vote { written: Written::Writing, ..gone };
+        let waits = tally(&[gone, removing]);
+        assert_eq!((waits.settled, waits.verdict), (None, Verdict::NotDue(1)));
+        for last in [gone, Vote { written: Written::Failed(0), ..gone }] {
+            let removed = tally(&[gone, last]);
+            assert_eq!((removed.settled, removed.verdict), (Some((4, Settled::Removed)), Verdict::Save(5)));
+        }
     }
 
     #[test]

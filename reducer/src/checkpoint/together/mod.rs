@@ -11,8 +11,8 @@
 //! # Invariants
 //! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes
 //!   back is answered from its result log, and decides the same.
-//! - The next generation begins when it is known of the one before whether it is common. So a vault's state
-//!   stays as it is until it is copied.
+//! - The next generation begins when the one before is common, or what is there of it is removed. So a vault's state
+//!   stays as it is until it is copied, and one that was given up takes no room.
 //! - A host keeps the last common generation until the next one is. So hosts that have directories of their own
 //!   have one in common, whenever everything is switched off.
 
@@ -29,7 +29,7 @@ use everfold_planner::together::{
     vote::{Settled, Tally, Verdict, Written},
 };
 use everfold_protocol::{
-    JobId,
+    JobId, Rank,
     message::{News, Peer},
 };
 use everfold_runtime::result_log::Agreed;
@@ -73,8 +73,8 @@ pub(crate) struct Together {
 struct Progress {
     /// What is counted.
     course: Course,
-    /// What this rank writes, or has written last: its part of what is on its way to the directory, and then the
-    /// manifest of its host.
+    /// What this rank does for what is on its way to the directory, or has done last: it writes its part, then the
+    /// manifest of its host, or removes what is there of one that was given up.
     written: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
@@ -177,10 +177,14 @@ impl Together {
         let goes_on = match tally.settled {
             Some((generation, Settled::Listed)) => self.complete(session, generation).await?,
             Some((generation, Settled::Failed(rank))) => {
-                Self::give_up(session, generation, rank);
+                self.give_up(session, generation, Some(rank));
                 true
             }
-            Some((_, Settled::Complete)) | None => true,
+            Some((generation, Settled::Unknown)) => {
+                self.give_up(session, generation, None);
+                true
+            }
+            Some((_, Settled::Complete | Settled::Removed)) | None => true,
         };
         self.lock().course.take(&tally);
         Ok(goes_on.then_some(tally))
@@ -198,11 +202,8 @@ impl Together {
             teller.handle().publish(news);
         };
         let (writer, tell_of_part) = (session.clone(), tell.clone());
-        // Of one that another rank could not write, this one may still write something.
-        let earlier = self.lock().written.take();
         let write = |written: Option<Background>| {
             move || {
-                earlier.into_iter().for_each(|earlier| drop(block_on(earlier.wait())));
                 let part = written.map_or(Ok(()), |written| block_on(written.wait()));
                 let part = part.and_then(|()| write_part(&writer, &place));
                 part.as_ref().err().into_iter().for_each(tell_of_part);
@@ -260,14 +261,23 @@ impl Together {
         Background::start(write).unwrap_or_else(|error| Background::failed(error.to_string()))
     }
 
-    /// A rank could not write its part, or the manifest of its host.
-    fn give_up(session: &Session, generation: u64, rank: u32) {
-        if rank != session.rank().0 {
+    /// A rank could not write its part, or the manifest of its host, or does not know of it. What the others have
+    /// written takes no room any more.
+    fn give_up(&self, session: &Session, generation: u64, culprit: Option<u32>) {
+        if let Some(rank) = culprit.filter(|rank| *rank != session.rank().0) {
             let reason = "it says why".to_owned();
-            let news = News::CheckpointIncomplete { generation, rank: everfold_protocol::Rank(rank), reason };
+            let news = News::CheckpointIncomplete { generation, rank: Rank(rank), reason };
             tracing::warn!(%news);
             session.handle().publish(news);
         }
+        let place = self.place(generation);
+        let remove = move || {
+            let removed = place.remove();
+            removed.inspect_err(|error| tracing::warn!(%error, "an incomplete checkpoint stays"))
+        };
+        // Without a thread, it goes when a later one is complete.
+        let removal = is_lowest_of_host(session).then(|| Background::start(remove).ok());
+        self.lock().written = removal.flatten();
     }
 
     /// Waits with all ranks until a generation is complete at all hosts.
@@ -281,7 +291,9 @@ impl Together {
                 Some((_, Settled::Failed(rank))) => {
                     return Err(CheckpointError::NotDurable { generation, rank: Some(rank) });
                 }
-                None => return Err(CheckpointError::NotDurable { generation, rank: None }),
+                Some((_, Settled::Unknown | Settled::Removed)) | None => {
+                    return Err(CheckpointError::NotDurable { generation, rank: None });
+                }
             }
         }
     }
