@@ -162,6 +162,15 @@ fn another_program_and_another_size_are_told() {
 }
 
 #[test]
+fn a_file_in_the_way_is_told_with_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("mine");
+    fs::write(&path, "").unwrap();
+    let told = Directory::create(&path).unwrap_err().to_string();
+    assert!(told.contains("mine: File exists") && told.contains("name another directory"), "{told}");
+}
+
+#[test]
 fn a_directory_of_something_else_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("mine");
