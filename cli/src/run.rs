@@ -76,7 +76,7 @@ pub struct Run {
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
     checkpoints: Option<PathBuf>,
     /// Go on from the newest complete checkpoint in this directory, and save there [env: EVERFOLD_RESUME].
-    #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
+    #[arg(long, value_name = "DIR", help_heading = "Checkpoints", conflicts_with = "checkpoints")]
     resume: Option<PathBuf>,
     /// Write what happens to the job to this file, a line of JSON each: which processes are started here, that all ranks go
     /// back, and on the first host the news that the ranks are told.

@@ -3,15 +3,13 @@
 //! What ranks vote, when all save, what is complete, from which generation all go on and how often is decided
 //! by the rules that decide in real jobs: `everfold_planner::together` and
 //! `everfold_master::recovery::rollback`. A seed draws everything else: how long it takes to reduce, to write
-//! a part or a manifest, which parts cannot be written, who dies when, also while all go back, and whether
-//! each host has a directory of its own.
+//! a part or a manifest, also far longer than a few checkpoints, which of them cannot be written, who dies when,
+//! also while all go back, and whether each host has a directory of its own.
 //!
 //! What has to hold:
 //! - ranks go on from a generation only if the parts of all ranks are there, of one job and of one call;
+//! - a generation that was complete at all hosts is not lost: ranks go on from there, or from a newer one;
 //! - all comes to its end, with the values of a run without deaths.
-//!
-//! A manifest is written within the time of a few steps: one that takes longer than two checkpoints may leave
-//! hosts with directories of their own without a common generation.
 //!
 //! Deliberately absent: how a reduction comes about, which [`World`](crate::World) has, and torn files, which
 //! the tests of the storage have. A file is there as a whole or not at all.
@@ -27,8 +25,8 @@ use everfold_master::recovery::{
 };
 use everfold_planner::together::{
     progress::Progress,
-    resume,
-    vote::{PartState, Settled, Tally, Verdict},
+    resume::{self, Round},
+    vote::{Settled, Tally, Verdict, Written},
 };
 use everfold_protocol::Timestamp;
 use rand::{Rng, SeedableRng};
@@ -37,9 +35,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::heap::Heap;
 
-/// Complete generations that stay in a directory.
-const KEPT: usize = 2;
-
 /// What came of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Course {
@@ -47,7 +42,7 @@ pub struct Course {
     pub back: u32,
     /// How often they went on from a generation, and how often from one that was not the newest of all hosts.
     pub resumed: (u32, u32),
-    /// Generations that were complete, and those that a rank could not write.
+    /// Generations that were complete at all hosts, and those that a rank could not write.
     pub settled: (u32, u32),
     /// Deaths while all were going back already.
     pub deaths_on_the_way: u32,
@@ -67,19 +62,19 @@ struct Directory {
 
 impl Directory {
     fn newest(&self) -> Option<Saved> {
-        self.manifests.keys().next_back().copied()
+        self.newest_up_to(u64::MAX)
     }
 
-    /// Of a number, what was complete last.
-    fn find(&self, generation: u64) -> Option<Saved> {
-        self.manifests.keys().rfind(|saved| saved.0 == generation).copied()
+    /// Of two with one number, what was complete last.
+    fn newest_up_to(&self, most: u64) -> Option<Saved> {
+        self.manifests.keys().rfind(|saved| saved.0 <= most).copied()
     }
 
-    fn tidy(&mut self) {
-        while self.manifests.len() > KEPT {
-            let Some((oldest, _)) = self.manifests.pop_first() else { return };
-            self.parts.retain(|(saved, _), _| *saved != oldest);
-        }
+    /// What is older than `newest` goes, but for what is common.
+    fn tidy(&mut self, newest: u64, common: Option<u64>) {
+        let stays = |saved: &Saved| saved.0 >= newest || common.is_none_or(|common| saved.0 == common);
+        self.manifests.retain(|saved, _| stays(saved));
+        self.parts.retain(|(saved, _), _| stays(saved));
     }
 
     /// A job goes on from a generation: what other jobs have saved behind it counts no more.
@@ -97,7 +92,6 @@ enum Call {
     Vote,
     Parts,
     Resume,
-    Jobs,
 }
 
 #[derive(Debug)]
@@ -108,8 +102,10 @@ enum What {
     Hears(usize, Call, Vec<u64>),
     /// A rank's part is written, or cannot be.
     Part(usize, u64, bool),
-    /// The manifest of a generation is written, by the lowest rank of a host.
-    Manifest(usize, u64, Vec<u64>),
+    /// The manifest of a generation is written, by the lowest rank of a host, or cannot be.
+    Manifest(usize, u64, Option<Vec<u64>>),
+    /// What is there of a generation that was given up is removed, by the lowest rank of a host.
+    Removal(usize, u64),
     /// A rank dies.
     Dies(usize),
     /// All go back.
@@ -123,12 +119,13 @@ struct Process {
     progress: Progress,
     /// Its vault: the generation, and what was saved.
     vault: (u64, State),
-    part: PartState,
+    /// How far its part is, or the manifest of its host.
+    written: Written,
     /// What was voted, while the parts are compared.
     tally: Option<Tally>,
-    /// Whether it waits for its part before it votes once more.
+    /// Whether it waits for what it writes before it votes once more.
     waits: bool,
-    /// From which generation it goes on, while the jobs are compared.
+    /// What it has found to go on from, while ranks look for what they have in common.
     found: Option<Saved>,
     calls: BTreeMap<Call, u64>,
 }
@@ -147,7 +144,12 @@ struct Run {
     is_going_back: bool,
     steps: u64,
     due_every: u64,
-    part_failures: u32,
+    /// How many of a hundred parts cannot be written, and how many manifests.
+    failures: u32,
+    /// How long a manifest takes at most.
+    manifest_us: u64,
+    /// The newest generation that was complete at all hosts.
+    common: u64,
     ended: BTreeSet<usize>,
     course: Course,
 }
@@ -179,7 +181,9 @@ pub fn run(seed: u64) -> Result<Course, String> {
         is_going_back: false,
         steps: random.random_range(5..60),
         due_every: random.random_range(1..8),
-        part_failures: [0, 0, 10][random.random_range(0..3)],
+        failures: [0, 0, 10][random.random_range(0..3)],
+        manifest_us: [400, 400, 20_000][random.random_range(0..3)],
+        common: 0,
         ended: BTreeSet::new(),
         course: Course::default(),
         random,
@@ -240,14 +244,8 @@ impl Run {
                 What::Starts(rank) => self.begin(rank),
                 What::Hears(rank, call, numbers) => self.hear(rank, call, &numbers)?,
                 What::Part(rank, generation, is_written) => self.write_part(rank, generation, is_written),
-                What::Manifest(rank, generation, parts) => {
-                    let saved = (generation, self.job);
-                    if self.processes[rank].is_some() {
-                        let directory = self.directory(rank);
-                        directory.manifests.insert(saved, parts);
-                        directory.tidy();
-                    }
-                }
+                What::Manifest(rank, generation, parts) => self.write_manifest(rank, generation, parts),
+                What::Removal(rank, generation) => self.remove(rank, generation),
             }
         }
         let alone = self.undisturbed();
@@ -301,14 +299,22 @@ impl Run {
             state: (0, 1),
             progress: Progress::from(0),
             vault: (0, (0, 1)),
-            part: PartState::There,
+            written: Written::There,
             tally: None,
             waits: false,
             found: None,
             calls: BTreeMap::new(),
         });
-        let newest = self.directory(rank).newest();
-        self.call(rank, Call::Resume, vec![newest.map_or(0, |saved| saved.0)]);
+        self.look_for(rank, u64::MAX);
+    }
+
+    /// A rank looks for what it may go on from.
+    fn look_for(&mut self, rank: usize, most: u64) {
+        let found = self.directory(rank).newest_up_to(most);
+        if let Some(process) = &mut self.processes[rank] {
+            process.found = found;
+        }
+        self.call(rank, Call::Resume, resume::numbers(found).to_vec());
     }
 
     /// A rank contributes. When all have, each hears what has come of it.
@@ -331,7 +337,7 @@ impl Run {
         let result: Vec<u64> = match call {
             Call::Work => vec![mix(&all.concat())],
             Call::Parts => all.concat(),
-            Call::Vote | Call::Resume | Call::Jobs => (0..all[0].len()).map(least).collect(),
+            Call::Vote | Call::Resume => (0..all[0].len()).map(least).collect(),
         };
         for rank in 0..ranks {
             let after = self.some(200);
@@ -344,8 +350,7 @@ impl Run {
             return Ok(());
         }
         match call {
-            Call::Resume => self.resume(rank, numbers[0])?,
-            Call::Jobs => self.adopt(rank, [numbers[0], numbers[1]])?,
+            Call::Resume => self.resume(rank, numbers)?,
             Call::Work => {
                 let Some(process) = &mut self.processes[rank] else { return Ok(()) };
                 process.state = (process.state.0 + 1, mix(&[process.state.1, numbers[0]]));
@@ -358,12 +363,11 @@ impl Run {
                 let tally = Tally::of(numbers);
                 let Some(process) = &mut self.processes[rank] else { return Ok(()) };
                 match tally.settled {
-                    Some((generation, Settled::Complete)) => {
+                    Some((generation, Settled::Listed)) => {
                         process.tally = Some(tally);
                         let saved = (generation, self.job);
                         let part =
                             self.directory(rank).parts.get(&(saved, rank)).map_or(0, |it| mix(&[it.0, it.1]));
-                        self.course.settled.0 += u32::from(rank == 0);
                         self.call(rank, Call::Parts, vec![part]);
                     }
                     _ => self.follow(rank, &tally)?,
@@ -374,8 +378,9 @@ impl Run {
                     return Ok(());
                 };
                 if let (Some((generation, _)), true) = (tally.settled, self.lowest_of_host(rank)) {
-                    let after = self.some(400);
-                    self.plan(after, What::Manifest(rank, generation, numbers.to_vec()));
+                    let (takes, fails) = (self.some(self.manifest_us), self.fails());
+                    let parts = (!fails).then(|| numbers.to_vec());
+                    self.begin_writing(rank, takes, What::Manifest(rank, generation, parts));
                 }
                 self.follow(rank, &tally)?;
             }
@@ -396,16 +401,21 @@ impl Run {
         let due_every = self.due_every;
         let Some(process) = &mut self.processes[rank] else { return };
         let until_due = due_every.saturating_sub(process.progress.calls());
-        let vote = process.progress.vote(process.vault.0, process.part, until_due, (false, false));
+        let vote = process.progress.vote(process.vault.0, process.written, until_due, (false, false));
         self.call(rank, Call::Vote, vote.numbers());
     }
 
     /// Does what all have come to.
     fn follow(&mut self, rank: usize, tally: &Tally) -> Result<(), String> {
-        let (fails, after) = (self.part_failures, self.some(2000));
-        let fails = self.random.random_ratio(fails, 100);
-        self.course.settled.1 +=
-            u32::from(rank == 0 && matches!(tally.settled, Some((_, Settled::Failed(_)))));
+        let (fails, takes) = (self.fails(), self.some(2000));
+        if let (0, Some((_, settled))) = (rank, tally.settled) {
+            self.course.settled.0 += u32::from(settled == Settled::Complete);
+            self.course.settled.1 += u32::from(matches!(settled, Settled::Failed(_)));
+        }
+        if let (Some((generation, Settled::Failed(_))), true) = (tally.settled, self.lowest_of_host(rank)) {
+            let takes = self.some(1000);
+            self.begin_writing(rank, takes, What::Removal(rank, generation));
+        }
         let Some(process) = &mut self.processes[rank] else { return Ok(()) };
         process.progress.take(tally);
         match tally.verdict {
@@ -413,8 +423,7 @@ impl Run {
                 process.progress.save(generation);
                 process.vault = (generation, process.state);
                 process.progress.begin(generation);
-                process.part = PartState::Writing;
-                self.plan(after, What::Part(rank, generation, !fails));
+                self.begin_writing(rank, takes, What::Part(rank, generation, !fails));
                 self.work(rank);
             }
             Verdict::Wait => process.waits = true,
@@ -424,49 +433,96 @@ impl Run {
         Ok(())
     }
 
-    /// A rank copies into the directory what its vault has by then.
-    fn write_part(&mut self, rank: usize, generation: u64, is_written: bool) {
-        let job = self.job;
-        let Some(process) = &mut self.processes[rank] else { return };
-        let (in_force, state) = process.vault;
-        let is_there = is_written && in_force == generation;
-        process.part = if is_there { PartState::There } else { PartState::Failed(rank as u32) };
-        let votes = std::mem::take(&mut process.waits);
-        if is_there {
-            self.directory(rank).parts.insert(((generation, job), rank), state);
+    /// Whether something cannot be written.
+    fn fails(&mut self) -> bool {
+        let failures = self.failures;
+        self.random.random_ratio(failures, 100)
+    }
+
+    /// A rank begins to write, or to remove, which takes so long.
+    fn begin_writing(&mut self, rank: usize, takes: Duration, what: What) {
+        if let Some(process) = &mut self.processes[rank] {
+            process.written = Written::Writing;
         }
-        if votes {
+        self.plan(takes, what);
+    }
+
+    /// A rank has written something of a generation, or could not.
+    fn end_writing(&mut self, rank: usize, generation: u64, is_there: bool) {
+        let Some(process) = &mut self.processes[rank] else { return };
+        if process.progress.open() != Some(generation) {
+            return;
+        }
+        process.written = if is_there { Written::There } else { Written::Failed(rank as u32) };
+        if std::mem::take(&mut process.waits) {
             self.vote(rank);
         }
     }
 
-    fn resume(&mut self, rank: usize, least: u64) -> Result<(), String> {
-        let Some(agreed) = resume::agreed(least) else {
-            self.work(rank);
-            return Ok(());
-        };
-        let newest = self.directory(rank).newest();
-        let found = self.directory(rank).find(agreed);
-        self.course.resumed.1 += u32::from(rank == 0 && newest != found);
-        if let Some(process) = &mut self.processes[rank] {
-            process.found = found;
+    /// A rank copies into the directory what its vault has by then.
+    fn write_part(&mut self, rank: usize, generation: u64, is_written: bool) {
+        let job = self.job;
+        let Some(process) = &self.processes[rank] else { return };
+        let (in_force, state) = process.vault;
+        let is_there = is_written && in_force == generation;
+        if is_there {
+            self.directory(rank).parts.insert(((generation, job), rank), state);
         }
-        let numbers = resume::job_numbers(found.map_or(0, |saved| saved.1));
-        self.call(rank, Call::Jobs, numbers.to_vec());
-        Ok(())
+        self.end_writing(rank, generation, is_there);
+    }
+
+    /// The lowest rank of a host says that a generation is complete there.
+    fn write_manifest(&mut self, rank: usize, generation: u64, parts: Option<Vec<u64>>) {
+        let saved = (generation, self.job);
+        let Some(process) = &self.processes[rank] else { return };
+        let common = process.progress.common();
+        let is_there = parts.is_some();
+        if let Some(parts) = parts {
+            let directory = self.directory(rank);
+            directory.manifests.insert(saved, parts);
+            directory.tidy(generation, common);
+        }
+        if self.hosts.iter().all(|host| self.directories[*host].manifests.contains_key(&saved)) {
+            self.common = generation;
+        }
+        self.end_writing(rank, generation, is_there);
+    }
+
+    fn remove(&mut self, rank: usize, generation: u64) {
+        let given_up = (generation, self.job);
+        if self.processes[rank].is_some() {
+            let directory = self.directory(rank);
+            directory.manifests.remove(&given_up);
+            directory.parts.retain(|(saved, _), _| *saved != given_up);
+        }
+        self.end_writing(rank, generation, true);
+    }
+
+    /// A round of looking for what all ranks have in common.
+    fn resume(&mut self, rank: usize, least: &[u64]) -> Result<(), String> {
+        let least = <[u64; 4]>::try_from(least).expect("all give four numbers");
+        let (round, common) = (resume::judge(least), self.common);
+        let lost = |from| format!("they go on from {from}, and generation {common} was at all hosts");
+        match round {
+            Round::UpTo(most) => {
+                self.look_for(rank, most);
+                Ok(())
+            }
+            Round::Nothing if common == 0 => {
+                self.work(rank);
+                Ok(())
+            }
+            Round::From(generation) if generation >= common => self.adopt(rank),
+            Round::Nothing => Err(lost(0)),
+            Round::From(generation) => Err(lost(generation)),
+        }
     }
 
     /// A rank goes on from the generation on which all have agreed.
-    fn adopt(&mut self, rank: usize, jobs: [u64; 2]) -> Result<(), String> {
+    fn adopt(&mut self, rank: usize) -> Result<(), String> {
         let Some(saved) = self.processes[rank].as_mut().and_then(|process| process.found.take()) else {
             return Err(format!("rank {rank} does not find what the others have"));
         };
-        if !resume::is_one_job(jobs) {
-            return Err(format!(
-                "generation {} is another job's at another host than rank {rank}'s",
-                saved.0
-            ));
-        }
         let parts: Vec<Option<State>> = (0..self.ranks())
             .map(|other| self.directories[self.hosts[other]].parts.get(&(saved, other)).copied())
             .collect();
@@ -476,7 +532,9 @@ impl Run {
         else {
             return Err(format!("generation {saved:?} is not complete: {parts:?}"));
         };
+        let is_newest = self.hosts.iter().all(|host| self.directories[*host].newest() == Some(saved));
         self.course.resumed.0 += u32::from(rank == 0);
+        self.course.resumed.1 += u32::from(rank == 0 && !is_newest);
         let job = self.job;
         if self.lowest_of_host(rank) {
             self.directory(rank).remove_after(saved, job);
@@ -484,7 +542,7 @@ impl Run {
         if let Some(process) = &mut self.processes[rank] {
             process.state = state;
             process.vault = (saved.0, state);
-            process.progress.go_on_from(saved.0);
+            process.progress.go_on_from(saved.0, true);
         }
         self.work(rank);
         Ok(())

@@ -116,6 +116,50 @@ fn a_flipped_bit_anywhere_never_gives_a_wrong_value() {
     assert!(found.missing > 0 && found.whole > 0);
 }
 
+/// Two values of one record, the second over the first, and a record behind them.
+#[test]
+fn a_log_that_ends_at_any_byte_has_what_was_stored_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = directory.path().join("good");
+    let (one, two) = (segment(1, 1, 2), segment(2, 1, 2));
+    let puts = [(one, value(1, 300)), (one, value(2, 200)), (two, value(3, 100))];
+    let store = Store::open(&good).unwrap();
+    for (key, value) in &puts {
+        store.put(Kind::Replica, *key, value, Durability::Stored).unwrap();
+    }
+    let log = |store: &Path| {
+        let files = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path());
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+        files.filter(is_log).max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+    };
+    // As a killed process leaves it.
+    let killed = directory.path().join("killed");
+    copy(&good, &killed);
+    drop(store);
+    let bytes = fs::read(log(&killed)).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let mut reached = 0;
+    // Every byte where a record of the log begins or ends would take minutes: the step meets all kinds of bytes.
+    for cut in (0..=end).filter(|cut| cut % 11 == 0 || *cut == end) {
+        let torn = directory.path().join(format!("torn-{cut}"));
+        copy(&killed, &torn);
+        fs::write(log(&torn), &bytes[..cut]).unwrap();
+        let store = Store::open(&torn).unwrap();
+        let found = [one, two].map(|key| store.get(Kind::Replica, key).unwrap());
+        // Of the calls, the first so many.
+        let after = |calls: usize| {
+            [one, two].map(|key| puts[..calls].iter().rfind(|put| put.0 == key).map(|put| put.1.clone()))
+        };
+        let calls = (0..=puts.len()).find(|calls| after(*calls) == found);
+        let calls = calls.unwrap_or_else(|| panic!("cut after {cut} bytes, it has another value"));
+        assert!(calls >= reached, "cut after {cut} bytes, it has less than with fewer");
+        reached = calls;
+        drop(store);
+        fs::remove_dir_all(torn).unwrap();
+    }
+    assert_eq!(reached, puts.len());
+}
+
 #[test]
 fn an_error_names_the_store_and_the_record() {
     let directory = tempfile::tempdir().unwrap();

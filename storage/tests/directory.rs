@@ -162,6 +162,15 @@ fn another_program_and_another_size_are_told() {
 }
 
 #[test]
+fn a_file_in_the_way_is_told_with_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("mine");
+    fs::write(&path, "").unwrap();
+    let told = Directory::create(&path).unwrap_err().to_string();
+    assert!(told.contains("mine: File exists") && told.contains("name another directory"), "{told}");
+}
+
+#[test]
 fn a_directory_of_something_else_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("mine");
@@ -180,14 +189,28 @@ fn a_directory_of_something_else_is_left_alone() {
 }
 
 #[test]
-fn two_complete_generations_stay() {
+fn the_newest_generation_stays_and_the_last_that_is_common() {
     let (home, directory) = new();
+    let left = |directory: &Directory| -> Vec<u64> {
+        directory.complete().unwrap().iter().map(|(place, _)| place.generation.0).collect()
+    };
     for generation in 1..=5 {
         save_parts(&directory, 2, generation);
         let place = save(&directory, 1, generation);
-        directory.tidy(&place).unwrap();
+        // Another host could not write the third.
+        let common = if generation == 4 { 2 } else { generation - 1 };
+        directory.tidy(&place, Some(Generation(common))).unwrap();
         assert_eq!(restored(&directory).unwrap(), expected(generation));
+        let expected = [common, generation];
+        assert_eq!(left(&directory), if common == 0 { &expected[1..] } else { &expected[..] });
+        // A process that has come back does not know which is common.
+        directory.tidy(&place, None).unwrap();
+        assert_eq!(left(&directory), if common == 0 { &expected[1..] } else { &expected[..] });
     }
+    let before = directory.newest_up_to(Generation(4), PROGRAM, RANKS).unwrap().0;
+    assert_eq!(before.generation, Generation(4));
+    let none = directory.newest_up_to(Generation(3), PROGRAM, RANKS);
+    assert!(matches!(none, Err(DirectoryError::Nothing { .. })), "{none:?}");
     let left: Vec<_> = directory.places().unwrap().iter().map(|it| (it.generation.0, it.job.0)).collect();
     assert_eq!(left, [(4, 1), (5, 1), (5, 2)]);
     fs::write(directory.path().join("note.txt"), "of somebody else").unwrap();

@@ -56,14 +56,20 @@ impl Master {
     }
 
     /// Tells a process where to keep its replica, if there is a place: in another domain if there is one, and
-    /// where the fewest are. Returns whether there is.
+    /// where the fewest are. Where its standby is to be with it, hosts with faults come after all others. Returns
+    /// whether there is.
     fn place_replica(&mut self, process: ProcessId) -> bool {
         let agents = self.desk.members.agents();
         let Some(own) = agents.of(process) else { return false };
         let is_near =
             |agent: AgentId| agents.domain(own).is_some() && agents.domain(agent) == agents.domain(own);
         let fits = |agent: &AgentId| *agent != own && !self.replicas.has_refused(process.rank, *agent);
-        let order = |agent: &AgentId| (is_near(*agent), self.replicas.count_at(*agent), *agent);
+        let recoveries = &self.desk.policy.recoveries;
+        let is_bad = |agent: AgentId| {
+            recoveries.ranks_stand_by() && self.detectors.is_bad(self.desk.now, agent, recoveries)
+        };
+        let order =
+            |agent: &AgentId| (is_bad(*agent), is_near(*agent), self.replicas.count_at(*agent), *agent);
         let place = agents.lodgings().filter(fits).min_by_key(order);
         let Some(to) = place.and_then(|agent| agents.lodging(agent)) else { return false };
         if let Some(useless) = self.replicas.order(process, to.id) {

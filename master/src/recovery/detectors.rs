@@ -227,7 +227,8 @@ impl Detectors {
         hosts.min_by_key(order).map(|(agent, _)| agent)
     }
 
-    fn is_bad(&self, now: Timestamp, agent: AgentId, choice: &Recoveries) -> bool {
+    /// Whether a host has located or repeated faults that are not over.
+    pub fn is_bad(&self, now: Timestamp, agent: AgentId, choice: &Recoveries) -> bool {
         let latest = self.repeated.get(&agent);
         let is_repeated = |(repeated, latest): (Repeated, &Timestamp)| now.since(*latest) <= repeated.within;
         self.located_on(agent, choice).is_some() || choice.repeated.zip(latest).is_some_and(is_repeated)

@@ -104,30 +104,25 @@ pub enum CheckpointError {
     /// All ranks save together, and they do not do it at the same call, or have called different reductions before
     /// it. All of them hear it.
     #[error(
-        "ranks do not save at the same call: where a job has a directory of checkpoints, all ranks call          Session::checkpoint as often, with the same `now` and `durable`, and between the same reductions of all ranks"
+        "ranks do not save at the same call: where a job has a directory of checkpoints, all ranks call \
+         Session::checkpoint as often, with the same `now` and `durable`, and between the same reductions of all ranks"
     )]
     NotTogether,
     /// It is asked to be complete in a directory, and there is none.
     #[error(
-        "the checkpoint is to be durable, but the job has no directory of checkpoints: name one by --checkpoints          (EVERFOLD_CHECKPOINTS), `checkpoint.directory` in the recovery file, or Config::checkpoint_directory"
+        "the checkpoint is to be durable, but the job has no directory of checkpoints: name one by --checkpoints \
+         (EVERFOLD_CHECKPOINTS), `checkpoint.directory` in the recovery file, or Config::checkpoint_directory"
     )]
     NoDirectory,
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The hosts have directories of their own, and that of another one has nothing to go on from.
+    /// The hosts have directories of their own, and these have no complete generation in common.
     #[error(
-        "generation {generation} is complete here, but the directory of another host holds none to go on from: start the          job on the hosts that it was on, or copy their files"
+        "generation {generation} is complete here, but no generation is complete in the directories of all hosts: start \
+         the job on the hosts that it was on, or copy their files"
     )]
     NothingElsewhere {
-        /// The newest complete generation here.
-        generation: u64,
-    },
-    /// The hosts have directories of their own, in which different jobs have saved.
-    #[error(
-        "generation {generation} was saved here by another job than on another host: remove it where it is older, by          `everfold checkpoint remove DIRECTORY --generation {generation}`"
-    )]
-    OtherJobElsewhere {
         /// The newest complete generation here.
         generation: u64,
     },

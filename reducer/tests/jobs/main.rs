@@ -37,6 +37,7 @@ mod located;
 mod migrate;
 mod outlive;
 mod own_detectors;
+mod own_directories;
 mod plans;
 mod process;
 mod progress;
@@ -92,6 +93,7 @@ fn suite() -> Suite {
     migrate::add_to(&mut suite);
     promote::add_to(&mut suite);
     own_detectors::add_to(&mut suite);
+    own_directories::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     located::add_to(&mut suite);
     suite

@@ -8,7 +8,7 @@ use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use everfold::{
     Config, Interval, News, NoReturn, Order, Session, Sum,
-    launch::{Hosts, Local, hosts::Said},
+    launch::{Checkpoints, Hosts, Local, hosts::Said},
 };
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{Signal, raise};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     come_back::Fate,
+    outlive::{CHECKPOINTS, RESUME},
     plans::{File, text},
     process::{End, Mark, Process},
     suite::Suite,
@@ -136,7 +137,16 @@ impl Job {
 
     /// Starts a job whose hosts run programs of their own.
     pub(crate) fn start_each(program: impl Fn(u32) -> &'static str, case: &Case) -> Self {
-        let mark = Mark::new();
+        Self::start_with(Mark::new(), program, case, |_, _| {})
+    }
+
+    /// Starts a job whose hosts are told something of their own, too.
+    pub(crate) fn start_with(
+        mark: Mark,
+        program: impl Fn(u32) -> &'static str,
+        case: &Case,
+        tell: impl Fn(u32, &mut Command),
+    ) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let file = std::env::temp_dir().join(format!("everfold-migrate-{}.toml", mark.number()));
         fs::write(&file, case.file).unwrap();
@@ -162,6 +172,7 @@ impl Job {
             command.envs(planned.iter().map(|plan| ("EVERFOLD_PLAN", &plan.0)));
             command.envs(rules.iter().map(|rules| ("EVERFOLD_RULES", &rules.0)));
             command.envs(case.domains.get(host as usize).map(|label| ("EVERFOLD_DOMAIN", label)));
+            tell(host, &mut command);
             Some(Process::spawn_marked(&mut command, mark.clone()))
         };
         let hosts = (0..case.hosts + case.spares).map(start).collect();
@@ -327,6 +338,10 @@ pub(crate) fn host(program: &str, ranks: &str) -> std::process::ExitCode {
     local.transport = everfold::launch::Transport::Tcp;
     local.components = crate::own_detectors::components();
     local.hosts = Hosts::find(Said::default(), |name| std::env::var(name).ok()).unwrap();
+    let directory = |name| std::env::var_os(name).map(PathBuf::from);
+    if let Some(directory) = directory(RESUME).or(directory(CHECKPOINTS)) {
+        local.checkpoints = Some(Checkpoints { directory, resumes: std::env::var_os(RESUME).is_some() });
+    }
     match local.run() {
         Ok(code) => code.into(),
         Err(error) => panic!("{error}"),

@@ -77,6 +77,10 @@ pub(crate) fn add_to(suite: &mut Suite) {
         job.open_all();
         let ends = job.ends_as_undisturbed();
         assert_eq!(told(&ends, "rank 2 is where it was"), 1, "{ends:#?}");
+        let of_standby =
+            "everfold: the standby of rank 2 was killed by SIGKILL; the rank itself is not affected";
+        let deaths = [of_standby, "everfold: rank 2 was killed by SIGKILL"];
+        assert_eq!(deaths.map(|death| told(&ends, death)), [1, 1], "{ends:#?}");
     });
     suite.test("promote::a_rank_and_its_standby_die_at_once", || {
         let mut job = Disturbed::start(Case { hosts: 2, file: FILE, ..Case::default() });

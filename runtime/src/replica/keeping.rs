@@ -50,7 +50,7 @@ impl Partner {
 
 /// Why a replica is not up to date.
 #[derive(Debug, thiserror::Error)]
-enum KeepError {
+pub(super) enum KeepError {
     #[error("{0}")]
     Line(#[from] HandshakeError),
     #[error("{0}")]
@@ -125,7 +125,7 @@ where
 }
 
 /// The replica as this process knows it.
-struct Replica {
+pub(super) struct Replica {
     line: Line,
     patience: Duration,
     /// What it has, and in which file.
@@ -134,13 +134,16 @@ struct Replica {
 
 impl Replica {
     async fn begin(partner: &Partner) -> Result<Self, KeepError> {
-        let mut line = partner.connect().await?;
+        Self::over(partner.connect().await?, partner.patience()).await
+    }
+
+    pub(super) async fn over(mut line: Line, patience: Duration) -> Result<Self, KeepError> {
         line.tell(&Ask::Begin).await?;
-        Ok(Self { line, patience: partner.patience(), has: None })
+        Ok(Self { line, patience, has: None })
     }
 
     /// Copies all that is in the vault and not in the replica.
-    async fn catch_up(&mut self, log: &ResultLog) -> Result<(), KeepError> {
+    pub(super) async fn catch_up(&mut self, log: &ResultLog) -> Result<(), KeepError> {
         while !self.copy(log).await? {}
         self.ask(&Ask::Confirm).await?;
         match timeout(self.patience, self.line.hear()).await {

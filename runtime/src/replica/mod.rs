@@ -11,6 +11,8 @@
 //! | `taking` | the process that goes on from there |
 //! | `following` | the process that stands by, and follows the one whose vault it is |
 
+#[cfg(test)]
+mod cuts;
 mod following;
 mod front;
 pub mod holding;

@@ -130,6 +130,12 @@ fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ". The checkpoint before stays; make room, or remove old ones by `everfold checkpoint remove`"
         }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ". Give this user the right to do that, or name another directory"
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            ". A file is in the way: move it, or name another directory"
+        }
         _ => "",
     }
 }

@@ -151,7 +151,7 @@ impl Place {
     ) -> Result<(), DirectoryError> {
         let (job, generation, program) = (self.job, self.generation, program.to_owned());
         let manifest = Manifest { job, generation, program, saved_unix_s, parts };
-        crate::job_directory::create_directory(&self.path).map_err(failed("create", &self.path))?;
+        // Without its parts, the place may have been removed: it does not appear again.
         let path = self.path.join(MANIFEST);
         appear(&path, |mut file| {
             file.write_all(&manifest.encode()).map_err(failed("write", &path))?;

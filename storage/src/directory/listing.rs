@@ -17,9 +17,6 @@ use crate::vault::Generation;
 /// Says that a directory holds checkpoints.
 const MARKER: &str = "everfold-checkpoints";
 const MARKER_TEXT: &str = "checkpoints of everfold, format ";
-/// So many complete generations stay: hosts with directories of their own may learn at different times that the
-/// newest is complete.
-const KEPT: usize = 2;
 
 /// A directory of checkpoints.
 #[derive(Clone, Debug)]
@@ -182,25 +179,21 @@ impl Directory {
     /// [`DirectoryError::Nothing`], [`DirectoryError::Size`], [`DirectoryError::Program`], and those of
     /// [`complete`](Self::complete).
     pub fn newest_for(&self, program: &str, size: u32) -> Result<(Place, Manifest), DirectoryError> {
-        let newest = self.complete()?.pop();
-        let (place, manifest) = newest.ok_or_else(|| DirectoryError::Nothing { path: self.path.clone() })?;
-        self.check_for(&manifest, program, size)?;
-        Ok((place, manifest))
+        self.newest_up_to(Generation(u64::MAX), program, size)
     }
 
-    /// The complete generation of this number, for a job of this program and size.
+    /// The newest complete generation that is not newer than `most`, for a job of this program and size.
     ///
     /// # Errors
-    /// [`DirectoryError::NoGeneration`], and those of [`newest_for`](Self::newest_for).
-    pub fn find_for(
+    /// As [`newest_for`](Self::newest_for).
+    pub fn newest_up_to(
         &self,
-        generation: Generation,
+        most: Generation,
         program: &str,
         size: u32,
     ) -> Result<(Place, Manifest), DirectoryError> {
-        let found = self.complete()?.into_iter().rfind(|(place, _)| place.generation == generation);
-        let none = || DirectoryError::NoGeneration { path: self.path.clone(), generation: generation.0 };
-        let (place, manifest) = found.ok_or_else(none)?;
+        let newest = self.complete()?.into_iter().rfind(|(place, _)| place.generation <= most);
+        let (place, manifest) = newest.ok_or_else(|| DirectoryError::Nothing { path: self.path.clone() })?;
         self.check_for(&manifest, program, size)?;
         Ok((place, manifest))
     }
@@ -241,17 +234,23 @@ impl Directory {
         }
     }
 
-    /// Removes what is not needed any more now that `newest` is complete: all but the last two complete
-    /// generations, and incomplete ones before it.
+    /// Removes what is not needed any more now that `newest` is complete here: incomplete generations before it,
+    /// and complete ones but for `common`, the last that is complete at all hosts. If that is not known, complete
+    /// ones stay.
     ///
     /// # Errors
     /// [`DirectoryError::Io`].
-    pub fn tidy(&self, newest: &Place) -> Result<(), DirectoryError> {
+    pub fn tidy(&self, newest: &Place, common: Option<Generation>) -> Result<(), DirectoryError> {
         let complete = self.complete()?;
-        let older = complete.iter().filter(|(place, _)| place.generation <= newest.generation);
-        let older: Vec<&Place> = older.map(|(place, _)| place).collect();
-        let kept = &older[older.len().saturating_sub(KEPT)..];
-        let goes = |place: &&Place| place.generation < newest.generation && !kept.contains(place);
+        let is_kept = |place: &Place| {
+            let mut complete = complete.iter().rev().map(|(place, _)| place);
+            match common {
+                // Of two with one number, the one that was complete last.
+                Some(common) => complete.find(|of| of.generation == common) == Some(place),
+                None => complete.any(|of| of == place),
+            }
+        };
+        let goes = |place: &&Place| place.generation < newest.generation && !is_kept(place);
         self.places()?.iter().filter(goes).try_for_each(Place::remove)
     }
 

@@ -3,15 +3,18 @@
 //! All ranks save at the same call of [`Session::checkpoint`]. They agree on it by a [vote], a short
 //! reduction. Then each copies its vault's state into the directory while it computes on. A later vote finds
 //! that all parts are there; the ranks exchange what tells their parts from others, and the lowest rank of
-//! each host writes the manifest. A generation without a manifest is not there.
+//! each host writes the manifest. A generation without a manifest is not there. A vote after that finds that all
+//! manifests are there: then the generation is *common*.
 //!
 //! `resuming` says how a job goes on from there.
 //!
 //! # Invariants
 //! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes
 //!   back is answered from its result log, and decides the same.
-//! - The next generation begins when it is known of the one before whether it is complete. So a vault's state
-//!   stays as it is until it is copied.
+//! - The next generation begins when the one before is common, or what is there of it is removed. So a vault's state
+//!   stays as it is until it is copied, and one that was given up takes no room.
+//! - A host keeps the last common generation until the next one is. So hosts that have directories of their own
+//!   have one in common, whenever everything is switched off.
 
 mod resuming;
 
@@ -23,9 +26,12 @@ use std::{
 
 use everfold_planner::together::{
     progress::Progress as Course,
-    vote::{PartState, Settled, Tally, Verdict},
+    vote::{Settled, Tally, Verdict, Written},
 };
-use everfold_protocol::{JobId, message::News};
+use everfold_protocol::{
+    JobId, Rank,
+    message::{News, Peer},
+};
 use everfold_runtime::result_log::Agreed;
 use everfold_storage::{
     directory::{Directory, Place},
@@ -67,17 +73,16 @@ pub(crate) struct Together {
 struct Progress {
     /// What is counted.
     course: Course,
-    /// This rank's part of what is on its way to the directory.
-    part: Option<Background>,
-    /// The manifest of the one before.
-    manifest: Option<Background>,
+    /// What this rank does for what is on its way to the directory, or has done last: it writes its part, then the
+    /// manifest of its host, or removes what is there of one that was given up.
+    written: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
 }
 
 impl Together {
     pub fn new(directory: Directory, start: Start, job: JobId, program: String) -> Self {
-        let progress = Progress { course: Course::from(0), part: None, manifest: None, is_broken: false };
+        let progress = Progress { course: Course::from(0), written: None, is_broken: false };
         Self { directory, start, job, program, progress: Mutex::new(progress) }
     }
 
@@ -164,18 +169,22 @@ impl Together {
             let calls_until_due = if is_half_full { 0 } else { until_due() };
             // Some may have been saved for this rank alone.
             let saved = session.handle().generation().0;
-            let part = progress.part_state(session.rank().0);
-            progress.course.vote(saved, part, calls_until_due, (now, durable))
+            let written = progress.written(session.rank().0);
+            progress.course.vote(saved, written, calls_until_due, (now, durable))
         };
         let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
         let tally = Tally::of(&least);
         let goes_on = match tally.settled {
-            Some((generation, Settled::Complete)) => self.complete(session, generation).await?,
+            Some((generation, Settled::Listed)) => self.complete(session, generation).await?,
             Some((generation, Settled::Failed(rank))) => {
-                self.give_up(session, generation, rank);
+                self.give_up(session, generation, Some(rank));
                 true
             }
-            None => true,
+            Some((generation, Settled::Unknown)) => {
+                self.give_up(session, generation, None);
+                true
+            }
+            Some((_, Settled::Complete | Settled::Removed)) | None => true,
         };
         self.lock().course.take(&tally);
         Ok(goes_on.then_some(tally))
@@ -209,10 +218,10 @@ impl Together {
         });
         let mut progress = self.lock();
         progress.course.begin(generation);
-        progress.part = Some(part);
+        progress.written = Some(part);
     }
 
-    /// All parts of a generation are there: it is complete as soon as its manifest is. Gives false if that
+    /// All parts of a generation are there: it is complete at a host as soon as its manifest is. Gives false if that
     /// cannot be, as a rank is lost.
     async fn complete(&self, session: &Session, generation: u64) -> Result<bool, CheckpointError> {
         // The vault may hold a later state by now, which went into no directory.
@@ -223,9 +232,7 @@ impl Together {
         let parts = pieces.into_vec(u64::from(session.size())).expect("each rank gives its own");
         let parts = parts.into_iter().map(|(bytes, checksum)| Fingerprint { bytes, checksum }).collect();
         let manifest = is_lowest_of_host(session).then(|| self.write_manifest(session, generation, parts));
-        let mut progress = self.lock();
-        progress.part = None;
-        progress.manifest = manifest;
+        self.lock().written = manifest;
         Ok(true)
     }
 
@@ -233,6 +240,7 @@ impl Together {
         let (place, directory, program) =
             (self.place(generation), self.directory.clone(), self.program.clone());
         let (rank, listener) = (session.rank(), session.clone());
+        let common = self.lock().course.common().map(Generation);
         let write = move || {
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let written = place.complete(&program, now_s, parts);
@@ -245,7 +253,7 @@ impl Together {
             }
             tracing::info!(%news);
             listener.handle().publish(news);
-            if let Err(error) = written.as_ref().map_or(Ok(()), |()| directory.tidy(&place)) {
+            if let Err(error) = written.as_ref().map_or(Ok(()), |()| directory.tidy(&place, common)) {
                 tracing::warn!(%error, "checkpoints that are not needed any more stay");
             }
             written
@@ -253,48 +261,47 @@ impl Together {
         Background::start(write).unwrap_or_else(|error| Background::failed(error.to_string()))
     }
 
-    /// A rank could not write its part.
-    fn give_up(&self, session: &Session, generation: u64, rank: u32) {
-        self.lock().part = None;
-        if rank != session.rank().0 {
+    /// A rank could not write its part, or the manifest of its host, or does not know of it. What the others have
+    /// written takes no room any more.
+    fn give_up(&self, session: &Session, generation: u64, culprit: Option<u32>) {
+        if let Some(rank) = culprit.filter(|rank| *rank != session.rank().0) {
             let reason = "it says why".to_owned();
-            let news = News::CheckpointIncomplete { generation, rank: everfold_protocol::Rank(rank), reason };
+            let news = News::CheckpointIncomplete { generation, rank: Rank(rank), reason };
             tracing::warn!(%news);
             session.handle().publish(news);
         }
+        let place = self.place(generation);
+        let remove = move || {
+            let removed = place.remove();
+            removed.inspect_err(|error| tracing::warn!(%error, "an incomplete checkpoint stays"))
+        };
+        // Without a thread, it goes when a later one is complete.
+        let removal = is_lowest_of_host(session).then(|| Background::start(remove).ok());
+        self.lock().written = removal.flatten();
     }
 
-    /// Waits with all ranks until a generation is complete.
+    /// Waits with all ranks until a generation is complete at all hosts.
     async fn outlast(&self, session: &Session, generation: u64) -> Result<(), CheckpointError> {
-        self.written().await;
-        let tally = self.vote(session, false, false).await?;
-        let manifest = self.lock().manifest.clone();
-        let is_written = match manifest {
-            Some(manifest) => manifest.wait().await.is_ok(),
-            None => true,
-        };
-        let failed = |rank| CheckpointError::NotDurable { generation, rank };
-        let settled = tally.and_then(|tally| tally.settled);
-        match settled {
-            Some((_, Settled::Complete)) => {}
-            Some((_, Settled::Failed(rank))) => return Err(failed(Some(rank))),
-            None => return Err(failed(None)),
-        }
-        let mine = if is_written { u64::MAX } else { session.rank().0.into() };
-        match self.agree(session, VOTE, Min(vec![mine])).await? {
-            Some(Min(least)) if least == [u64::MAX] => Ok(()),
-            Some(Min(least)) => Err(failed(least.first().map(|rank| *rank as u32))),
-            None => Err(failed(None)),
+        loop {
+            self.written().await;
+            let tally = self.vote(session, false, false).await?;
+            match tally.and_then(|tally| tally.settled) {
+                Some((_, Settled::Listed)) => {}
+                Some((_, Settled::Complete)) => return Ok(()),
+                Some((_, Settled::Failed(rank))) => {
+                    return Err(CheckpointError::NotDurable { generation, rank: Some(rank) });
+                }
+                Some((_, Settled::Unknown | Settled::Removed)) | None => {
+                    return Err(CheckpointError::NotDurable { generation, rank: None });
+                }
+            }
         }
     }
 
     /// Waits until what this rank writes is written, or cannot be.
     pub async fn written(&self) {
-        let under_way = {
-            let progress = self.lock();
-            [progress.part.clone(), progress.manifest.clone()]
-        };
-        for work in under_way.into_iter().flatten() {
+        let under_way = self.lock().written.clone();
+        if let Some(work) = under_way {
             // What went wrong was told.
             let _ = work.wait().await;
         }
@@ -343,11 +350,11 @@ impl Together {
 }
 
 impl Progress {
-    fn part_state(&self, rank: u32) -> PartState {
-        match self.part.as_ref().map(Background::result) {
-            None | Some(Some(Ok(()))) => PartState::There,
-            Some(None) => PartState::Writing,
-            Some(Some(Err(_))) => PartState::Failed(rank),
+    fn written(&self, rank: u32) -> Written {
+        match self.written.as_ref().map(Background::result) {
+            None | Some(Some(Ok(()))) => Written::There,
+            Some(None) => Written::Writing,
+            Some(Some(Err(_))) => Written::Failed(rank),
         }
     }
 }
@@ -368,9 +375,14 @@ fn say(news: &News) {
     let _ = writeln!(io::stderr(), "everfold: {news}");
 }
 
-/// Whether this rank writes manifests: one does on each host, which may have a directory of its own.
+/// Whether this rank writes manifests: one does on each host, which may have a directory of its own. Hosts are told
+/// by their agents: those of several may share a machine, and its memory.
 fn is_lowest_of_host(session: &Session) -> bool {
     let (peers, rank) = (session.handle().peers(), session.rank());
-    let host = peers[rank.index()].host;
-    peers.iter().position(|peer| peer.host == host) == Some(rank.index())
+    let host = |peer: &Peer| match &peer.agent {
+        Some(agent) => (Some(agent.id), 0),
+        None => (None, peer.host),
+    };
+    let mine = host(&peers[rank.index()]);
+    peers.iter().position(|peer| host(peer) == mine) == Some(rank.index())
 }

@@ -1,7 +1,7 @@
 //! What a rank goes on from: the newest generation of the directory, or what an earlier process of it has
 //! left.
 
-use everfold_planner::together::resume;
+use everfold_planner::together::resume::{self, Round};
 use everfold_runtime::result_log::LogError;
 use everfold_storage::{
     directory::{DirectoryError, Manifest, Place},
@@ -24,7 +24,9 @@ impl Together {
             }
         }
         let generation = handle.generation();
-        self.lock().course.go_on_from(generation.0);
+        // What an earlier process of this rank has saved may be on its way still.
+        let is_common = handle.saved().is_none_or(|saved| saved.is_adopted);
+        self.lock().course.go_on_from(generation.0, is_common);
         match handle.saved().filter(|saved| !saved.is_adopted) {
             // An earlier process of this rank has waited here with the others, or was about to.
             Some(saved) if saved.is_durable => {
@@ -44,28 +46,9 @@ impl Together {
         }
     }
 
-    /// Goes on from the newest generation that is complete for all ranks: hosts with directories of their own
-    /// may know of different ones.
+    /// Goes on from the newest generation that is complete for all ranks, if there is one.
     async fn adopt(&self, session: &Session) -> Result<(), CheckpointError> {
-        let newest = self.directory.newest_for(&self.program, session.size());
-        let generation = newest.as_ref().map_or(0, |(place, _)| place.generation.0);
-        let [least] = self.least(session, [generation]).await?;
-        let newest = match (newest, resume::agreed(least)) {
-            (Err(DirectoryError::Nothing { .. }), _) if self.start == Start::ResumeIfAny => return Ok(()),
-            (Err(error), _) => return Err(error.into()),
-            (Ok(_), None) if self.start == Start::ResumeIfAny => return Ok(()),
-            (Ok(_), None) => return Err(CheckpointError::NothingElsewhere { generation }),
-            (Ok(newest), Some(agreed)) if agreed == generation => Ok(newest),
-            (Ok(_), Some(agreed)) => {
-                self.directory.find_for(Generation(agreed), &self.program, session.size())
-            }
-        };
-        let job = newest.as_ref().map_or(0, |(place, _)| place.job.0);
-        let jobs = self.least(session, resume::job_numbers(job)).await?;
-        let (place, manifest) = newest?;
-        if !resume::is_one_job(jobs) {
-            return Err(CheckpointError::OtherJobElsewhere { generation: place.generation.0 });
-        }
+        let Some((place, manifest)) = self.find_common(session).await? else { return Ok(()) };
         self.adopt_from(session, &place, &manifest)?;
         if is_lowest_of_host(session) {
             self.directory.remove_after(&place, self.job)?;
@@ -73,14 +56,36 @@ impl Together {
         Ok(())
     }
 
-    /// Of each number the least that a rank gives.
-    async fn least<const N: usize>(
+    /// Looks with all ranks for the newest generation that all have: hosts with directories of their own may know
+    /// of different ones.
+    async fn find_common(&self, session: &Session) -> Result<Option<(Place, Manifest)>, CheckpointError> {
+        let (mut most, mut newest) = (Generation(u64::MAX), None);
+        loop {
+            let found = self.directory.newest_up_to(most, &self.program, session.size());
+            let given = found.as_ref().ok().map(|(place, _)| (place.generation.0, place.job.0));
+            newest = newest.max(given.map(|(generation, _)| generation));
+            let Min(least) = self.ask(session, RESUME, Min(resume::numbers(given).to_vec())).await?;
+            let least = <[u64; 4]>::try_from(least).expect("the ranks of a job run the same program");
+            match resume::judge(least) {
+                Round::UpTo(generation) => most = Generation(generation),
+                Round::From(_) => return Ok(Some(found?)),
+                Round::Nothing => return self.without(found, newest),
+            }
+        }
+    }
+
+    /// Ranks have no generation in common. This one has found the last of these last, and `newest` before.
+    fn without(
         &self,
-        session: &Session,
-        numbers: [u64; N],
-    ) -> Result<[u64; N], CheckpointError> {
-        let Min(least) = self.ask(session, RESUME, Min(numbers.to_vec())).await?;
-        Ok(least.try_into().expect("the ranks of a job run the same program"))
+        found: Result<(Place, Manifest), DirectoryError>,
+        newest: Option<u64>,
+    ) -> Result<Option<(Place, Manifest)>, CheckpointError> {
+        match (found, newest) {
+            (Err(error), _) if !matches!(error, DirectoryError::Nothing { .. }) => Err(error.into()),
+            _ if self.start == Start::ResumeIfAny => Ok(None),
+            (_, Some(generation)) => Err(CheckpointError::NothingElsewhere { generation }),
+            (found, None) => Ok(Some(found?)),
+        }
     }
 
     fn adopt_from(

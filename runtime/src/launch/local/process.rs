@@ -83,24 +83,32 @@ impl Process {
             && is_told
             && timeout(SIGNAL_LAG, stops.orders.wait_for(Option::is_some)).await.is_err()
         {
-            let notice = format!("everfold: rank {} {}\n", self.id.rank, end.in_words);
-            notices.send(notice).await;
+            let rank = self.id.rank;
+            let notice = match *stops.stands_by.borrow() {
+                true => {
+                    format!("the standby of rank {rank} {}; the rank itself is not affected", end.in_words)
+                }
+                false => format!("rank {rank} {}", end.in_words),
+            };
+            notices.send(format!("everfold: {notice}\n")).await;
         }
         end.code != 0
     }
 }
 
-/// What ends processes.
+/// What ends processes, and how their ends are told.
 #[derive(Clone)]
 pub(super) struct Stops {
     /// Signals that are passed on to all of them.
     pub(super) orders: watch::Receiver<Option<Signal>>,
     /// Whether their run is over.
     pub(super) is_over: watch::Receiver<bool>,
+    /// Whether the process stands by: until it takes a place.
+    pub(super) stands_by: watch::Receiver<bool>,
 }
 
 /// Waits until the process has ended, and sends it the signals that are ordered meanwhile.
-async fn wait(mut child: Child, Stops { mut orders, mut is_over }: Stops) -> End {
+async fn wait(mut child: Child, Stops { mut orders, mut is_over, .. }: Stops) -> End {
     loop {
         tokio::select! {
             biased;

@@ -104,15 +104,14 @@ impl Local {
         let ends = agent.ends();
         let (over, is_over) = watch::channel(false);
         let mut ranks = JoinSet::new();
-        // What ends processes that stand by, or have stood by, of which each may be ended by itself.
-        let mut standbys = BTreeMap::new();
-        let attend = |process: Process, is_over: &watch::Receiver<bool>| {
-            let stops = Stops { orders: orders.clone(), is_over: is_over.clone() };
+        let mut standbys: BTreeMap<ProcessId, Standby> = BTreeMap::new();
+        let attend = |process: Process, stops: Stops| {
             process.attend(stops, failures.clone(), notices.clone(), ends.clone())
         };
+        let of_ranks = Stops { orders: orders.clone(), is_over, stands_by: watch::channel(false).1 };
         for process in processes {
             ends.started(process.id());
-            ranks.spawn(attend(process, &is_over));
+            ranks.spawn(attend(process, of_ranks.clone()));
         }
         let starting = Starting { rollbacks, job: &job, ends: &ends, notices: &notices, output };
         while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
@@ -132,24 +131,24 @@ impl Local {
                     ToParent::Start(process) => {
                         if let Some(started) = self.start_again(process, false, &starting) {
                             failures.forgive_before(process);
-                            ranks.spawn(attend(started, &is_over));
+                            ranks.spawn(attend(started, of_ranks.clone()));
                         }
                     }
                     ToParent::StandBy(process) => {
                         if let Some(started) = self.start_again(process, true, &starting) {
                             failures.forgive(process);
-                            let (end, is_ended) = watch::channel(false);
-                            ranks.spawn(attend(started, &is_ended));
-                            standbys.insert(process, end);
+                            let (standby, stops) = Standby::new(orders.clone());
+                            ranks.spawn(attend(started, stops));
+                            standbys.insert(process, standby);
                         }
                     }
-                    ToParent::Promoted(process) => failures.forgive_before(process),
+                    ToParent::Promoted(process) => {
+                        failures.forgive_before(process);
+                        standbys.get(&process).into_iter().for_each(Standby::promote);
+                    }
                     ToParent::End(process) => {
                         failures.forgive(process);
-                        let end: Option<watch::Sender<bool>> = standbys.remove(&process);
-                        if let Some(end) = end {
-                            end.send_replace(true);
-                        }
+                        standbys.remove(&process).iter().for_each(Standby::end);
                     }
                     ToParent::Forgive(process) => failures.forgive(process),
                     ToParent::Masterless => {
@@ -176,7 +175,7 @@ impl Local {
         if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
             notices.send(summary(&faults.list())).await;
         }
-        *is_over.borrow()
+        *of_ranks.is_over.borrow()
     }
 
     /// Starts a process in place of an earlier one of its rank, or one that stands by. If it cannot be
@@ -188,7 +187,9 @@ impl Local {
         match self.start(rollbacks, &environment, stands_by, output) {
             Ok(started) => Some(started),
             Err(error) => {
-                let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
+                let what = if stands_by { "a standby of " } else { "" };
+                let again = if stands_by { "" } else { " again" };
+                let notice = format!("everfold: {what}rank {rank} cannot be started{again}: {error}\n");
                 notices.iter().for_each(|notices| notices.try_send(notice.clone()));
                 ends.ended(process, Ending::Unknown);
                 None
@@ -228,6 +229,30 @@ struct Run {
     /// What the agent asks for.
     asked: mpsc::UnboundedReceiver<ToParent>,
     processes: Vec<Process>,
+}
+
+/// A process that stands by, or has stood by.
+struct Standby {
+    /// Ends it by itself.
+    is_over: watch::Sender<bool>,
+    /// Says that it takes a place.
+    stands_by: watch::Sender<bool>,
+}
+
+impl Standby {
+    /// With what ends it.
+    fn new(orders: watch::Receiver<Option<Signal>>) -> (Self, Stops) {
+        let ((is_over, until), (stands_by, how)) = (watch::channel(false), watch::channel(true));
+        (Self { is_over, stands_by }, Stops { orders, is_over: until, stands_by: how })
+    }
+
+    fn promote(&self) {
+        self.stands_by.send_replace(false);
+    }
+
+    fn end(&self) {
+        self.is_over.send_replace(true);
+    }
 }
 
 /// With what processes are started while a run lasts.
