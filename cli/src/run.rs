@@ -13,6 +13,7 @@ use everfold::{
     plan::PlanFile,
 };
 use everfold_lab::{Failure, Transport};
+use everfold_storage::directory::Directory;
 
 use crate::{events, recovery};
 
@@ -142,10 +143,24 @@ impl Run {
         let resume = self.resume.or_else(|| named("EVERFOLD_RESUME"));
         let checkpoints = self.checkpoints.or_else(|| named("EVERFOLD_CHECKPOINTS"));
         use_checkpoints(&mut local, checkpoints, resume).map_err(|error| Failure::new(error.to_string()))?;
+        let is_first = local.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
+        let checkpoints = local.checkpoints.as_ref().filter(|_| is_first).map(|of| of.directory.clone());
         let code = local
             .run()
             .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;
+        checkpoints.filter(|_| code != 0).iter().for_each(|directory| say_what_is_left(directory));
         Ok(ExitCode::from(code))
+    }
+}
+
+/// Tells people where a job can go on that has failed, or was interrupted.
+fn say_what_is_left(directory: &Path) {
+    let complete = Directory::open(directory).and_then(|directory| directory.complete());
+    if let Some((newest, _)) = complete.ok().and_then(|mut complete| complete.pop()) {
+        let (generation, directory) = (newest.generation.0, directory.display());
+        eprintln!(
+            "everfold: the job can go on from generation {generation}: start it with --resume {directory}"
+        );
     }
 }
 

@@ -36,6 +36,19 @@ fn save(directory: &Directory, generation: u64) {
 }
 
 #[test]
+fn a_job_that_has_failed_says_where_it_can_go_on() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("checkpoints");
+    save(&Directory::create(&path).unwrap(), 6);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_everfold"));
+    let output =
+        command.args(["run", "-n", "2", "--resume"]).arg(&path).args(["--", "false"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = format!("the job can go on from generation 6: start it with --resume {}", path.display());
+    assert!(output.status.code() == Some(1) && said.contains(&line), "{said}");
+}
+
+#[test]
 fn generations_are_listed_verified_and_removed() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("checkpoints");

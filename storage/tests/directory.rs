@@ -162,6 +162,30 @@ fn another_program_and_another_size_are_told() {
 }
 
 #[test]
+fn where_all_manifests_are_damaged_that_is_told() {
+    let (_home, directory) = new();
+    for generation in [1, 2] {
+        let place = save(&directory, 1, generation);
+        fs::write(place.path().join("manifest"), "of something else").unwrap();
+    }
+    let newest = directory.newest_for(PROGRAM, RANKS);
+    assert!(matches!(newest, Err(DirectoryError::Damaged { generation: 2, .. })), "{newest:?}");
+    assert!(matches!(directory.check_size(RANKS), Err(DirectoryError::Damaged { generation: 2, .. })));
+    directory.check_new().unwrap();
+}
+
+#[test]
+fn nothing_is_saved_in_a_directory_that_is_gone() {
+    let (_home, directory) = new();
+    save(&directory, 1, 1);
+    fs::remove_dir_all(directory.path()).unwrap();
+    let place = directory.place(Generation(2), JobId(1));
+    let written = place.write_part(Rank(0), &vault(1, 0, 2, &[1]).state().unwrap());
+    assert!(matches!(written, Err(DirectoryError::Gone { .. })), "{written:?}");
+    assert!(!directory.path().exists());
+}
+
+#[test]
 fn a_file_in_the_way_is_told_with_what_to_do() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("mine");

@@ -30,6 +30,15 @@ pub enum DirectoryError {
         /// The directory.
         path: PathBuf,
     },
+    /// It was one, and is none any more.
+    #[error(
+        "{} is no directory of checkpoints any more: mount it again if it lies on another disk; if it was removed, nothing \
+         is saved there until the job is started again", path.display()
+    )]
+    Gone {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another version of everfold wrote it.
     #[error(
         "{} was written by another version of everfold (format {found}, this one reads {expected}): use that version",

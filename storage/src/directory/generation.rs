@@ -11,6 +11,7 @@ use everfold_protocol::{JobId, Rank};
 
 use super::{
     error::{DirectoryError, failed, of_part},
+    listing::MARKER,
     manifest::{Manifest, ManifestError, VERSION},
 };
 use crate::vault::{Fingerprint, Generation, StateFile, StateSource};
@@ -66,14 +67,23 @@ impl Place {
     /// Writes the part of a rank, and waits until the disk holds it. Nothing is done if it is there already.
     ///
     /// # Errors
-    /// [`DirectoryError::Io`]. Nothing appears under its name then.
+    /// [`DirectoryError::Gone`], [`DirectoryError::Io`]. Nothing appears under its name then.
     pub fn write_part(&self, rank: Rank, state: &StateSource) -> Result<(), DirectoryError> {
         let path = self.part_path(rank);
         if self.open_part(rank).is_ok_and(|there| there.fingerprint() == state.fingerprint()) {
             return Ok(());
         }
+        self.check_directory()?;
         crate::job_directory::create_directory(&self.path).map_err(failed("create", &self.path))?;
         appear(&path, |file| state.copy_to(file).map_err(|error| of_part(&path, self.generation.0, error)))
+    }
+
+    /// Whether it lies in a directory of checkpoints still.
+    fn check_directory(&self) -> Result<(), DirectoryError> {
+        match self.path.parent() {
+            Some(path) if !path.join(MARKER).exists() => Err(DirectoryError::Gone { path: path.to_owned() }),
+            _ => Ok(()),
+        }
     }
 
     /// Opens the part of a rank.

@@ -15,7 +15,7 @@ use super::{
 use crate::vault::Generation;
 
 /// Says that a directory holds checkpoints.
-const MARKER: &str = "everfold-checkpoints";
+pub(super) const MARKER: &str = "everfold-checkpoints";
 const MARKER_TEXT: &str = "checkpoints of everfold, format ";
 
 /// A directory of checkpoints.
@@ -173,11 +173,21 @@ impl Directory {
         Ok(complete)
     }
 
+    /// The newest complete generation that is not newer than `most`. If there is none, but damaged ones are, that is
+    /// told.
+    fn newest(&self, most: Generation) -> Result<(Place, Manifest), DirectoryError> {
+        let complete = self.complete()?.into_iter().rfind(|(place, _)| place.generation <= most);
+        let places = self.places()?;
+        let mut others = places.iter().rev().filter(|place| place.generation <= most);
+        let mut why = || others.find_map(|place| place.manifest().err());
+        complete.ok_or_else(|| why().unwrap_or_else(|| DirectoryError::Nothing { path: self.path.clone() }))
+    }
+
     /// The newest complete generation, for a job of this program and size.
     ///
     /// # Errors
-    /// [`DirectoryError::Nothing`], [`DirectoryError::Size`], [`DirectoryError::Program`], and those of
-    /// [`complete`](Self::complete).
+    /// [`DirectoryError::Nothing`], or [`DirectoryError::Damaged`] if all that is there is damaged;
+    /// [`DirectoryError::Size`], [`DirectoryError::Program`], and those of [`complete`](Self::complete).
     pub fn newest_for(&self, program: &str, size: u32) -> Result<(Place, Manifest), DirectoryError> {
         self.newest_up_to(Generation(u64::MAX), program, size)
     }
@@ -192,8 +202,7 @@ impl Directory {
         program: &str,
         size: u32,
     ) -> Result<(Place, Manifest), DirectoryError> {
-        let newest = self.complete()?.into_iter().rfind(|(place, _)| place.generation <= most);
-        let (place, manifest) = newest.ok_or_else(|| DirectoryError::Nothing { path: self.path.clone() })?;
+        let (place, manifest) = self.newest(most)?;
         self.check_for(&manifest, program, size)?;
         Ok((place, manifest))
     }
@@ -203,8 +212,7 @@ impl Directory {
     /// # Errors
     /// As [`newest_for`](Self::newest_for).
     pub fn check_size(&self, size: u32) -> Result<(), DirectoryError> {
-        let newest = self.complete()?.pop();
-        let (_, manifest) = newest.ok_or_else(|| DirectoryError::Nothing { path: self.path.clone() })?;
+        let (_, manifest) = self.newest(Generation(u64::MAX))?;
         let program = manifest.program.clone();
         self.check_for(&manifest, &program, size)
     }
