@@ -93,6 +93,7 @@ scenarios! {
     a_slow_rank_is_still_busy_when_the_result_is_lost,
     a_standby_that_takes_its_place_too_late_is_turned_away,
     all_but_the_masters_rank_have_the_result,
+    an_agent_begins_late_to_look_for_a_master_that_does_not_come,
     an_exchange_is_copied_a_few_pieces_at_a_time,
     an_idle_worker_looks_beyond_what_an_earlier_process_owned,
     an_original_that_went_with_its_window,

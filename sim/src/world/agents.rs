@@ -14,6 +14,9 @@ use crate::{
     process::Process,
 };
 
+/// How long an agent looks for the master to whose host no rank has come, as in real jobs.
+const BRIEFLY: Duration = Duration::from_secs(10);
+
 impl World {
     /// Lets all agents find the master.
     pub(super) fn join_agents(&mut self) {
@@ -24,7 +27,8 @@ impl World {
             if !self.settings.seeks_master(host) {
                 continue;
             }
-            let (found, most) = (self.find_master(host), self.settings.agents_join);
+            let (patience, most) = (self.settings.policy.join_timeout, self.settings.agents_join);
+            let found = self.find_master(host, patience);
             // Some have come by an earlier connection, whose end is seen only now.
             let here = self.processes.iter().filter(|process| process.host == host).map(|process| process.id);
             let again: Vec<ProcessId> = here.filter(|process| process.rank.0.is_multiple_of(2)).collect();
@@ -36,10 +40,10 @@ impl World {
         }
     }
 
-    /// Lets an agent find the master after a while, or not if there is none. Tells when.
-    pub(super) fn find_master(&mut self, host: u64) -> Timestamp {
+    /// Lets an agent find the master after a while, or give up after its `patience` if there is none. Tells when.
+    fn find_master(&mut self, host: u64, patience: Duration) -> Timestamp {
         if !self.settings.has_master() {
-            let at = self.now() + self.settings.policy.join_timeout;
+            let at = self.now() + patience;
             self.schedule(at, Happening::AtAgent(host, Event::MasterLost));
             return at;
         }
@@ -72,7 +76,7 @@ impl World {
                 Deed::DropReplica(process) => self.drop_replica(host, process),
                 Deed::Release(process) => self.release_but_kept(host, process),
                 Deed::Masterless => self.end_ranks_without_master(host),
-                Deed::SeekMaster => drop(self.find_master(host)),
+                Deed::SeekMaster => drop(self.find_master(host, BRIEFLY)),
             }
         }
     }
