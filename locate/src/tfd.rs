@@ -182,3 +182,30 @@ impl Tfd {
         self.outbox.push_back(Action::Send { to, ticket, symptom });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symptom_that_lasts_is_sent_once_in_a_while() {
+        let pace = Pace::default();
+        let tree = Tree::new(2, 8).unwrap();
+        let mut tfd = Tfd::new(Host(1), tree, pace);
+        let (kind, suspect) = (Kind::Steal, Place::Host(Host(1)));
+        let symptom =
+            Symptom { kind, suspect, witness: Host(1), ago: Duration::ZERO, value: 1.0, threshold: 0.5 };
+        let mut sent = 0;
+        for tenth in 0..30u32 {
+            let now = Timestamp::ZERO + tenth * pace.repeat / 10;
+            tfd.handle_symptom(now, symptom);
+            while let Some(action) = tfd.poll_action() {
+                sent += 1;
+                if let Action::Send { ticket, .. } = action {
+                    tfd.handle_received(ticket);
+                }
+            }
+        }
+        assert_eq!(sent, 3, "in three times as long");
+    }
+}
