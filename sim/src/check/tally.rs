@@ -119,6 +119,10 @@ impl Tally {
                     }
                     Trouble::Unreachable { .. } => "hosts that never reach each other's memory",
                     Trouble::Garble { .. } => "ranks whose bytes arrive damaged",
+                    Trouble::Damage { copies: false, reader: None, .. } => "ranks whose bytes stay damaged",
+                    Trouble::Damage { copies: false, .. } => "ranks whose bytes stay damaged for one reader",
+                    Trouble::Damage { reader: None, .. } => "keepers whose copies stay damaged",
+                    Trouble::Damage { .. } => "keepers whose copies stay damaged for one reader",
                     Trouble::Late { .. } => "late connections",
                     Trouble::Slow { .. } => "slow ranks",
                     Trouble::SlowDisk { .. } => "slow disks",
