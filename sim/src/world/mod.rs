@@ -329,6 +329,7 @@ impl World {
             }
             Happening::Turn => self.take_in(),
             Happening::ToWorker(to, epoch, message) => {
+                self.note_refused(to.rank, &message);
                 let header = Header { job: JOB, epoch, sender: MASTER };
                 self.tell_worker(to.rank, Event::Master { header, message: *message });
             }

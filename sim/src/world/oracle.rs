@@ -35,7 +35,7 @@ impl World {
         }
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
         let told = share.told.unwrap_or(at);
-        let ended = Ended { end, value, at, told };
+        let ended = Ended { end, value, at, told, was_refused: share.is_refused };
         let before = share.ended.replace(ended.clone());
         assert!(before.is_none(), "a future ends once");
         self.calls_ended += 1;

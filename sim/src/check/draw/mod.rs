@@ -258,6 +258,11 @@ pub fn draw(seed: u64) -> Schedule {
     if foul && is_usual && apart.random_bool(0.1) {
         damage::damage_for_long(&mut schedule, &mut apart);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(24);
+    if schedule.board && apart.random_bool(0.2) {
+        sizes::come_near_the_board(&mut schedule, &mut apart);
+    }
     schedule
 }
 
