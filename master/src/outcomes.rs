@@ -84,6 +84,11 @@ impl Outcomes {
         }
     }
 
+    /// Ranks that have something to note yet.
+    pub fn awaited(&self) -> Path {
+        self.0.values().flatten().flat_map(|(_, awaited)| awaited.iter()).collect()
+    }
+
     /// Whether nobody has anything to note.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -9,7 +9,7 @@ use everfold_protocol::{
 use serde::Serialize;
 
 use crate::{
-    faults::{Cut, Disk, Gap, Limp},
+    faults::{Cut, Damage, Disk, Gap, Limp},
     work::{Spent, Work},
 };
 
@@ -156,6 +156,10 @@ pub(crate) enum Happening {
     Compute(ProcessId, u32),
     /// A process ends that has not joined.
     EndsEarly(ProcessId),
+    /// What this rank holds, or keeps of others, arrives damaged from now on.
+    Damage(Rank, Damage),
+    /// It does so no longer.
+    Mend(Rank, Damage),
 }
 
 impl Happening {
@@ -199,7 +203,7 @@ impl Happening {
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
             Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
-            Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
+            Self::Part(_) | Self::Meet(_) | Self::Garble(..) | Self::Damage(..) | Self::Mend(..) => None,
             Self::Follows(_) | Self::Falls(_) | Self::Takes(_) | Self::EndsEarly(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use everfold_protocol::{Path, ProcessId, message::Fault};
+use everfold_protocol::{Path, ProcessId, Rank, message::Fault};
 use everfold_worker::machine::ExecutionError;
 use serde::Serialize;
 
@@ -53,6 +53,23 @@ pub struct Gap {
 impl Gap {
     pub(crate) fn parts(&self, reader: u64, owner: u64) -> bool {
         self.hosts == [reader, owner] || self.hosts == [owner, reader]
+    }
+}
+
+/// Bytes that arrive damaged however often they are read: those that a rank holds, or those that it keeps of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// Whether it is what the rank keeps of others. If not, ranks on its host map what it holds, and see no
+    /// damage.
+    pub copies: bool,
+    /// The only rank at which they arrive damaged, if it is one.
+    pub reader: Option<Rank>,
+}
+
+impl Damage {
+    /// Whether it hits a read of `reader`, which is `far` if it is on another host.
+    pub(crate) fn hits(&self, reader: Rank, far: bool, copy: bool) -> bool {
+        self.copies == copy && (copy || far) && self.reader.is_none_or(|only| only == reader)
     }
 }
 

@@ -78,7 +78,7 @@ mod world;
 pub use copies::{Counted, Lost, Ordered, Protected};
 pub use events::Call;
 pub use everfold_master::Policy;
-pub use faults::{Cut, Gap};
+pub use faults::{Cut, Damage, Gap};
 pub use process::Ended;
 pub use segments::Segment;
 pub use settings::{Settings, Stage, Wakes};

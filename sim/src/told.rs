@@ -195,6 +195,15 @@ impl Teller {
             Happening::Garble(rank, reads) => {
                 (of(*rank), format!("ITS BYTES ARRIVE DAMAGED IN THE NEXT {reads} READS"))
             }
+            Happening::Damage(rank, damage) => {
+                let what = if damage.copies { "WHAT IT KEEPS OF OTHERS ARRIVES" } else { "ITS BYTES ARRIVE" };
+                let at = damage.reader.map_or(String::new(), |reader| format!(" AT RANK {reader}"));
+                (of(*rank), format!("{what} DAMAGED{at} FROM NOW ON"))
+            }
+            Happening::Mend(rank, damage) => {
+                let what = if damage.copies { "WHAT IT KEEPS OF OTHERS ARRIVES" } else { "ITS BYTES ARRIVE" };
+                (of(*rank), format!("{what} AS THEY ARE AGAIN"))
+            }
             Happening::Limp(rank, limp) => {
                 let text = match (limp.task_time, limp.write_time) {
                     (Some(time), _) => format!("BECOMES SLOW: {time:?} for a task"),

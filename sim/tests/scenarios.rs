@@ -8,7 +8,7 @@ use std::time::Duration;
 use everfold_master::Notice;
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    message::Evidence,
+    message::{Evidence, News},
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use everfold_sim::{
@@ -42,6 +42,9 @@ scenarios! {
     a_contribution_is_half_overwritten_by_the_result,
     a_contribution_of_the_dead_completes_a_lost_result,
     a_contribution_of_the_dead_is_not_lost_with_another,
+    a_contribution_stays_damaged_for_a_while,
+    a_contribution_stays_damaged_for_every_reader,
+    a_contribution_stays_damaged_for_one_reader,
     a_copy_is_ready_while_the_result_is_handed_out,
     a_copy_of_a_vault_fails_as_its_process_dies,
     a_damaged_copy_beside_its_keepers_own_contribution,
@@ -76,7 +79,10 @@ scenarios! {
     a_rank_dies_before_it_has_noted_a_refusal,
     a_rank_dies_before_its_call_is_heard_again,
     a_rank_dies_while_its_result_is_handed_out,
+    a_rank_has_noted_a_result_that_another_is_refused,
     a_rank_may_have_noted_what_others_cannot_have,
+    a_rank_notes_a_result_when_it_is_refused,
+    a_rank_says_that_it_has_a_result_when_that_is_refused,
     a_rank_that_came_back_leaves_before_its_replica_is_whole,
     a_rank_that_is_missing_calls_again,
     a_receiver_may_have_noted_what_is_given_up,
@@ -85,6 +91,7 @@ scenarios! {
     a_replica_went_with_its_keeper,
     a_result_arrives_damaged,
     a_result_is_noted_and_its_rank_dies_before_it_says_so,
+    a_result_that_stays_damaged_is_made_of_bodies_that_the_master_has,
     a_result_waits_for_readers_of_the_body,
     a_root_and_its_neighbour_in_the_tree_are_apart,
     a_root_is_refused_by_one_owner,
@@ -98,6 +105,8 @@ scenarios! {
     an_idle_worker_looks_beyond_what_an_earlier_process_owned,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
+    copies_stay_damaged_for_every_reader,
+    copies_stay_damaged_for_one_reader,
     neighbours_of_the_dead_meet_the_root_last,
     nobody_else_comes_to_the_host_of_a_process_that_never_joins,
     nobody_is_left_to_collect,
@@ -111,6 +120,7 @@ scenarios! {
     the_dead_owner_beside_a_reader_is_read_at_any_time,
     the_fenced_have_room,
     the_first_who_have_the_result_are_on_one_host,
+    the_last_who_has_the_result_holds_it_damaged,
     the_last_who_lives_leaves_without_contributing,
     the_log_answers_before_the_replica_has_it,
     the_only_keeper_has_noted_the_outcome,
@@ -237,4 +247,43 @@ fn the_end_of_a_process_does_not_overtake_what_it_has_said() {
         overtaken += u32::from(world.notices().iter().any(is_told));
     }
     assert!(overtaken > 10, "the agent was often the first to tell: {overtaken}");
+}
+
+/// The disk of one rank is full. Whose copy it was to keep finds another keeper.
+#[test]
+fn one_keeper_that_refuses_does_not_leave_an_owner_without_a_copy() {
+    let spec = ReductionSpec {
+        group: Path::range(0, 4),
+        delivery: Delivery::All,
+        kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 10_000 },
+        order: Order::Arrival,
+        deadline: None,
+        protection: Protection::CommitFirst,
+        allow_missing: false,
+        trace: false,
+    };
+    for refuses in (0..4).map(Rank) {
+        let mut settings = Settings::new(4, 0);
+        settings.hosts = vec![0, 1, 2, 3];
+        settings.policy.limits.ping_interval = Duration::from_millis(10);
+        let mut world = World::new(settings);
+        while world.met().len() < 4 {
+            assert!(world.step());
+        }
+        world.fill_disk(Duration::ZERO, refuses, Duration::from_secs(60));
+        for rank in (0..4).map(Rank) {
+            let call = Call { rank, name: "x".into(), sequence: 0, spec: spec.clone(), inline: false };
+            world.call(Duration::ZERO, call);
+        }
+        while world.ended(Rank(0), "x", 0).is_none() {
+            assert!(world.step());
+        }
+        let asked = world.copies_ordered().iter().filter(|order| order.keeper == refuses).count();
+        assert!(asked > 0, "rank {refuses} is asked");
+        let ended = world.ended(Rank(0), "x", 0).unwrap();
+        let End::Received(report) = &ended.end else { panic!("rank {refuses} refuses: {ended:?}") };
+        assert_eq!(report.protected, Path::range(0, 4), "rank {refuses} refuses");
+        let is_told = |notice: &Notice| matches!(notice, Notice::News(News::Unprotected { .. }));
+        assert!(!world.notices().iter().any(is_told), "rank {refuses} refuses");
+    }
 }

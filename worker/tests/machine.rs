@@ -116,6 +116,29 @@ fn who_is_declared_failed_does_not_know_whether_all_have_the_result_that_it_lend
     assert!(matches!(resolved(&mut worker), End::Received(_)), "there is one result only");
 }
 
+/// Where ranks come back, the master keeps a refusal for a rank until that has noted how its call has ended.
+#[test]
+fn a_rank_that_notes_a_result_when_it_is_refused_says_that_it_has() {
+    let reduction = ReductionId::new("sum", 0);
+    let mut worker = Worker::new(peer(1), 3);
+    let limits = Limits { ranks_return: true, ..Limits::default() };
+    hear(&mut worker, ToWorker::Welcome { peers: (0..3).map(peer).collect(), limits });
+    worker.handle_event(Timestamp::ZERO, Event::Call(contribution(reduction)));
+    let (window, generation, place) = (WindowId(1), Generation(1), Place::Served);
+    let long = Data::Window(WindowRef { window, generation, bytes: 20_000, checksum: None, place });
+    hear(&mut worker, finished(reduction, long.clone(), false));
+    let result = Ok(Collected::Whole(Some(long)));
+    worker.handle_event(Timestamp::ZERO, Event::Collected { reduction, result });
+    let refusal = Refusal::DeadlineExceeded { deadline: Duration::ZERO, missing: Path::empty() };
+    hear(&mut worker, ToWorker::Refused { reduction, refusal });
+    while worker.poll_action().is_some() {}
+    worker.handle_event(Timestamp::ZERO, Event::Noted(reduction));
+    let actions: Vec<_> = std::iter::from_fn(|| worker.poll_action()).collect();
+    let is_end = |action: &Action| matches!(action, Action::Resolve { end: End::Received(_), .. });
+    assert!(actions.iter().any(is_end), "what is noted counts: {actions:?}");
+    assert!(actions.contains(&Action::Send(ToMaster::Noted { reduction })), "{actions:?}");
+}
+
 #[test]
 fn a_death_that_is_told_twice_is_one_death() {
     let mut worker = worker(ReductionId::new("sum", 0));

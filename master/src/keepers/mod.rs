@@ -98,7 +98,7 @@ impl Keepers {
         let own = placed.keeper_of(owner).filter(|own| begins && usable(*own));
         let found = match own.and_then(|own| candidates.can_keep(own)) {
             Some(keeper) => Some(keeper),
-            None if own.is_some() && now < charge.waits_until(patience) => {
+            None if own.is_some_and(|own| candidates.may_call(own)) && now < charge.waits_until(patience) => {
                 return Found::Later(Some(charge.waits_until(patience)));
             }
             None => placed.next(owner, charge.at().unwrap_or(owner), candidates, usable),

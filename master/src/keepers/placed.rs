@@ -28,6 +28,11 @@ impl Candidates<'_> {
         peer.map(|peer| peer.process)
     }
 
+    /// Whether `rank` may yet call the reduction.
+    pub(super) fn may_call(&self, rank: Rank) -> bool {
+        self.group.contains(rank) && !self.arrived.contains(rank) && self.members.may_call(rank)
+    }
+
     pub(super) fn are_apart(&self, one: Rank, other: Rank) -> bool {
         self.members.host(one) != self.members.host(other)
     }

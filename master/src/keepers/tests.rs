@@ -56,6 +56,17 @@ fn an_owner_waits_for_its_placed_keeper_for_a_while_and_then_for_nobody() {
 }
 
 #[test]
+fn a_placed_keeper_that_calls_nothing_more_is_not_waited_for() {
+    let mut members = members(4, 1);
+    members.close(Rank(1));
+    let (group, arrived) = (Path::range(0, 4), [0, 2].into_iter().map(Rank).collect());
+    let mut keepers = keepers([Rank(0)].into_iter());
+    let candidates = Candidates { group: &group, arrived: &arrived, members: &members };
+    let found = keepers.find(at(0), Rank(0), &candidates, &PATIENCE);
+    assert_eq!(found, Found::Keeper(ProcessId::first(2)));
+}
+
+#[test]
 fn however_many_are_late_no_other_keeps_more_than_one_copy() {
     let members = members(60, 4);
     let group = Path::range(0, 60);

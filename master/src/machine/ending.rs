@@ -115,13 +115,14 @@ impl Master {
             return self.dissolve(id, &Path::empty());
         }
         let Some(reduction) = self.end(id) else { return };
-        let callers = reduction.callers();
+        let (callers, have_it) = (reduction.callers(), reduction.have_it().clone());
         let (also, theirs) = caller.unzip();
         let theirs = theirs.cloned().unwrap_or_default();
         let group: Path = reduction.spec().group.iter().chain(theirs.iter()).collect();
         let has_heard = |rank: Rank| callers.contains(rank) || also == Some(rank);
         self.remember_refusal(id, &refusal, &group, has_heard);
-        self.tell_refused(id, callers, refusal);
+        self.expect_notes(id, callers.difference(&have_it), &refusal);
+        self.tell_each_refused(id, callers, refusal);
         self.remains.end(id, &mut self.desk);
     }
 
@@ -159,12 +160,22 @@ impl Master {
         Some(reduction)
     }
 
+    /// Tells `ranks`, of which none has a result, that a reduction is refused.
     pub(super) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
+        self.expect_notes(id, ranks.clone(), &refusal);
+        self.tell_each_refused(id, ranks, refusal);
+    }
+
+    /// Keeps a refusal until `ranks` have noted it, where ranks come back. Those that have the result have noted
+    /// that before.
+    fn expect_notes(&mut self, id: ReductionId, ranks: Path, refusal: &Refusal) {
         if self.desk.policy.limits.ranks_return {
-            let members = &self.desk.members;
-            let awaited = ranks.iter().filter(|rank| members.takes_part(*rank)).collect();
+            let awaited = ranks.iter().filter(|rank| self.desk.members.takes_part(*rank)).collect();
             self.outcomes.add(id, Outcome::Refused(refusal.clone()), awaited);
         }
+    }
+
+    fn tell_each_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
         let told = ToWorker::Refused { reduction: id, refusal: refusal.clone() };
         self.desk.send_each(&ranks, &told);
         self.desk.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
@@ -201,8 +212,10 @@ impl Master {
         }
     }
 
-    /// Takes in that `sender` has the whole result, and where it lends it.
+    /// Takes in that `sender` has the whole result, and where it lends it. Where ranks come back it has noted that,
+    /// also if the reduction was refused meanwhile.
     pub(super) fn collected(&mut self, sender: ProcessId, id: ReductionId, body: Option<Data>) {
+        self.outcomes.note(id, sender.rank);
         let mut reduction = self.reductions.get_mut(&id);
         let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
             return self.desk.outbox.stale(sender, "collected a result that nobody waits for");

@@ -158,6 +158,11 @@ impl Master {
         }
     }
 
+    /// Ranks that are here and have yet to note how a reduction has ended.
+    pub fn has_yet_to_note(&self) -> Path {
+        self.outcomes.awaited().iter().filter(|rank| self.desk.members.alive(*rank).is_some()).collect()
+    }
+
     /// Takes in one event.
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
         self.desk.now = now;

@@ -10,6 +10,7 @@ use everfold_worker::machine::End;
 
 use super::{
     judge::{Case, Judgement, cases},
+    reach::Reaches,
     schedule::{Planned, Receiver, Schedule, Trouble},
     suspects::join,
     tally::Tally,
@@ -192,8 +193,10 @@ impl Judgement<'_> {
             return Ok(());
         }
         let end = |case: &Case| self.end(case).map(|ended| &ended.end);
-        // A process that was declared failed keeps what it has for itself.
-        let mut others = cases(planned).filter(|case| died(case.rank) == 0);
+        // A process that was declared failed keeps what it has for itself. Of one whose bytes stay damaged nobody
+        // has anything.
+        let spoilt = Reaches::new(self.schedule, Path::empty()).spoilt;
+        let mut others = cases(planned).filter(|case| died(case.rank) == 0 && !spoilt.contains(case.rank));
         let is_received = others.any(|case| matches!(end(&case), Some(End::Received(_))));
         for case in cases(planned).filter(|_| is_received) {
             tally.judge(LENT);

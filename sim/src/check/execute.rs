@@ -22,7 +22,7 @@ use super::{
     violation::Violation,
 };
 use crate::{
-    Call, Cut, Gap, Segment, Settings, World,
+    Call, Cut, Damage, Gap, Segment, Settings, World,
     settings::{Migrates, Returns, Standbys},
     told::Line,
 };
@@ -325,6 +325,9 @@ fn inject(world: &mut World, fault: &Fault) {
             world.part(at, gap, for_a_time);
         }
         Trouble::Garble { rank, reads } => world.garble(at, Rank(*rank), *reads),
+        Trouble::Damage { rank, copies, reader } => {
+            world.damage(at, Rank(*rank), Damage { copies: *copies, reader: reader.map(Rank) }, for_a_time);
+        }
         Trouble::Late { rank, by_us } => world.delay(at, Rank(*rank), us(*by_us), lasts),
         Trouble::Slow { rank, task_us } => world.slow_down(at, Rank(*rank), us(*task_us), lasts),
         Trouble::SlowDisk { rank, write_us } => world.slow_disk(at, Rank(*rank), us(*write_us), lasts),

@@ -3,7 +3,7 @@
 use everfold_protocol::{
     Path, Rank, ReductionId, Timestamp,
     pieces::Pattern,
-    report::Report,
+    report::{Refusal, Report},
     spec::{Delivery, Order, ReductionSpec},
 };
 use everfold_worker::machine::End;
@@ -26,6 +26,7 @@ const ENDS: &str = "every future ends";
 const VALUE: &str = "a value is the fold of what its report claims";
 const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
 const AGREE: &str = "ranks to which nothing happened agree";
+const IN_VAIN: &str = "whoever was refused before it had the whole result does not receive it";
 const SAME: &str = "where nobody is hit, all receive the same bits";
 const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
 const IN_TIME: &str = "a call ends soon after the last rank has called and the last fault is over";
@@ -34,8 +35,10 @@ const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
 
 /// All rules that judge calls, processes or reductions one by one.
-pub(crate) const RULES: [&str; 13] =
-    [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, MISSING, OUTLIVES, IN_TIME, DEADLINE, LEAVE];
+pub(crate) const RULES: [&str; 14] = [
+    ENDS, REASON, VALUE, RECEIVER, AGREE, IN_VAIN, SAME, SAFE, ONCE, MISSING, OUTLIVES, IN_TIME, DEADLINE,
+    LEAVE,
+];
 pub(crate) const RULES_OF_PROCESSES: [&str; 4] = [FENCED, TOGETHER, TOLD, DESERTED];
 
 /// Judges what comes of one schedule.
@@ -51,6 +54,38 @@ pub(super) struct Case<'a> {
     pub rank: Rank,
     pub spec: ReductionSpec,
     pub called_us: u64,
+}
+
+/// What comes of a call, as far as ranks agree on it to which nothing happens.
+#[derive(Clone, Debug, PartialEq)]
+enum Came {
+    /// It ends well, and these contributions count.
+    Well(Path),
+    /// The result came too late, or was lost on its way: other ranks may have had it before.
+    TooLate,
+    Refused,
+    /// It was refused so long ago that nobody knows why.
+    Over,
+}
+
+impl Came {
+    /// What came of a call that ends like this. If it ends well, these contributions count.
+    fn of(end: &End, counted: Option<Path>) -> Self {
+        match (counted, end) {
+            (Some(counted), _) => Self::Well(counted),
+            (None, End::Refused(Refusal::Over)) => Self::Over,
+            (None, end) if Case::may_come_too_late(end) => Self::TooLate,
+            (None, _) => Self::Refused,
+        }
+    }
+
+    fn agrees(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Well(_), Self::TooLate) | (Self::TooLate, Self::Well(_)) => true,
+            (Self::Over, other) | (other, Self::Over) => !matches!(other, Self::Well(_)),
+            (one, other) => one == other,
+        }
+    }
 }
 
 impl Case<'_> {
@@ -76,7 +111,18 @@ impl<'a> Judgement<'a> {
                 }
             }
         }
-        Ok(())
+        let unnoted = self.world.master().has_yet_to_note();
+        let unnoted: Path = unnoted.iter().filter(|rank| !self.suspects.is_dead(*rank)).collect();
+        let is_over = self.world.calls_ended() == self.calls();
+        match is_over && !self.suspects.master_is_dead() && !unnoted.is_empty() {
+            true => Err(Violation::new(OPEN, format!("ranks {unnoted} are to note what they have noted"))),
+            false => Ok(()),
+        }
+    }
+
+    /// How many calls there are.
+    fn calls(&self) -> u64 {
+        self.schedule.reductions.iter().map(|planned| planned.calls.len() as u64).sum()
     }
 
     /// Everything else, once everyone who lives has left.
@@ -105,7 +151,7 @@ impl<'a> Judgement<'a> {
     }
 
     fn judge_reduction(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
-        let mut agreed: Option<(Rank, Option<Path>)> = None;
+        let mut agreed: Option<(Rank, Came)> = None;
         let mut received: Option<(Rank, &Vec<Vec<Rank>>)> = None;
         let ends = cases(planned).filter_map(|case| self.end(&case));
         // What happens to whom when all is over is no excuse.
@@ -122,6 +168,11 @@ impl<'a> Judgement<'a> {
             };
             let counted = self.judge(&case, ended, tally)?;
             self.judge_time(&case, ended, tally)?;
+            let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
+            tally.judge_if(IN_VAIN, ended.was_refused);
+            if ended.was_refused && is_well {
+                return Err(case.broken(IN_VAIN, format!("{:?}", ended.end)));
+            }
             let goes_alone =
                 matches!(ended.end, End::MasterLost | End::Fenced | End::Closed | End::ResultLost(_));
             if goes_alone || gone.contains(case.rank) {
@@ -138,17 +189,17 @@ impl<'a> Judgement<'a> {
                     return Err(case.broken(SAME, found));
                 }
             }
-            match &agreed {
-                _ if Case::may_come_too_late(&ended.end) => {}
-                _ if self.may_have_noted_alone(planned, case.rank) => {}
-                None => agreed = Some((case.rank, counted)),
-                Some((rank, other)) => {
-                    tally.judge(AGREE);
-                    if *other != counted {
-                        let found = format!("counts {counted:?}, rank {rank} counts {other:?}");
-                        return Err(case.broken(AGREE, found));
-                    }
-                }
+            if self.may_have_noted_alone(planned, case.rank) {
+                continue;
+            }
+            let came = Came::of(&ended.end, counted);
+            let (rank, other) = agreed.get_or_insert_with(|| (case.rank, came.clone()));
+            tally.judge_if(AGREE, *rank != case.rank);
+            if !came.agrees(other) {
+                return Err(case.broken(AGREE, format!("{came:?}, and of rank {rank}, {other:?}")));
+            }
+            if matches!(came, Came::Well(_)) {
+                agreed = Some((case.rank, came));
             }
         }
         Ok(())

@@ -114,6 +114,7 @@ impl Suspects<'_> {
         let crowd = if is_crowded { CROWD_TIME + silence } else { Duration::ZERO };
         let damaged_reads = self.schedule.faults.iter().map(|fault| match fault.what {
             Trouble::Garble { reads, .. } => reads.min(DAMAGED_READS_MOST),
+            Trouble::Damage { .. } => DAMAGED_READS_MOST,
             _ => 0,
         });
         let fold_us =
@@ -128,6 +129,7 @@ impl Suspects<'_> {
         let lasts_us = |fault: &Fault| match fault.what {
             Trouble::Unreachable { .. } => Some(fault.lasts_us),
             Trouble::Garble { reads, .. } if reads > HEALS_MAX => Some(0),
+            Trouble::Damage { copies: false, .. } => Some(fault.lasts_us),
             _ => None,
         };
         let limits = &self.world.settings().policy.limits;

@@ -50,6 +50,11 @@ impl<'a> Reaches<'a> {
                     let all = damaged.entry(rank).or_default();
                     *all = all.saturating_add(reads);
                 }
+                // That it is so for one reader alone does not show.
+                Trouble::Damage { rank, copies: false, .. } => {
+                    fail = true;
+                    damaged.insert(rank, u32::MAX);
+                }
                 _ => {}
             }
         }

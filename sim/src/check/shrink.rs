@@ -180,7 +180,9 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
         ranks.iter_mut().for_each(renamed);
     }
     schedule.faults.retain(|fault| fault.what.rank() != Some(gone));
+    schedule.faults.retain_mut(|fault| fault.what.reader_mut().is_none_or(|reader| *reader != gone));
     schedule.faults.iter_mut().filter_map(|fault| fault.what.rank_mut()).for_each(renamed);
+    schedule.faults.iter_mut().filter_map(|fault| fault.what.reader_mut()).for_each(renamed);
     schedule.leaves.retain(|leave| leave.rank != gone);
     schedule.leaves.iter_mut().map(|leave| &mut leave.rank).for_each(renamed);
     schedule.early_ends.retain(|early| early.rank != gone);

@@ -4,12 +4,15 @@ use std::{collections::BTreeMap, ops::AddAssign};
 
 use everfold_protocol::{
     report::{Refusal, Report},
-    spec::Order,
+    spec::{Limits, Order},
 };
 use everfold_worker::machine::End;
 
 use super::schedule::{BOARD_BYTES, Body, CallAt, Pieces, Schedule, Trouble};
 use crate::{World, process::Process};
+
+/// How far a length is from a limit at most that is near it: two elements.
+const NEAR_BYTES: u64 = 16;
 
 /// Counts over any number of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +76,13 @@ impl Tally {
             count("disagreements", u64::from(planned.disagrees.is_some()));
             count("reductions with slow folds", u64::from(planned.fold_us > 0));
             count("deadlines", u64::from(planned.deadline_us.is_some()));
+            if let Body::Array(length) = planned.body {
+                let [inline, board, segment] = are_near_limits(schedule, 8 * length);
+                let calls = planned.calls.len() as u64;
+                count("calls about as long as what travels in messages", u64::from(inline) * calls);
+                count("calls about as long as what lies on a board", u64::from(board) * calls);
+                count("calls about as long as a segment or two", u64::from(segment) * calls);
+            }
             let is_later = planned.sequence > 0;
             count("deadlines of later calls", u64::from(is_later && planned.deadline_us.is_some()));
             count("disagreements in later calls", u64::from(is_later && planned.disagrees.is_some()));
@@ -119,6 +129,10 @@ impl Tally {
                     }
                     Trouble::Unreachable { .. } => "hosts that never reach each other's memory",
                     Trouble::Garble { .. } => "ranks whose bytes arrive damaged",
+                    Trouble::Damage { copies: false, reader: None, .. } => "ranks whose bytes stay damaged",
+                    Trouble::Damage { copies: false, .. } => "ranks whose bytes stay damaged for one reader",
+                    Trouble::Damage { reader: None, .. } => "keepers whose copies stay damaged",
+                    Trouble::Damage { .. } => "keepers whose copies stay damaged for one reader",
                     Trouble::Late { .. } => "late connections",
                     Trouble::Slow { .. } => "slow ranks",
                     Trouble::SlowDisk { .. } => "slow disks",
@@ -194,6 +208,7 @@ impl Tally {
                 Refusal::Mismatch { .. } => "mismatch",
                 Refusal::ResultLost { .. } => "result lost",
                 Refusal::Over => "told that it was over long ago",
+                Refusal::FoldFailed { .. } => "fold failed",
                 _ => "refused",
             },
             Some(End::MasterLost) => "master lost",
@@ -236,6 +251,18 @@ impl AddAssign<&Tally> for Tally {
             }
         }
     }
+}
+
+/// Whether so many bytes are about as many as travel in messages, as lie on the board if there is one, and as are
+/// in one segment or two.
+fn are_near_limits(schedule: &Schedule, bytes: u64) -> [bool; 3] {
+    let is_near = |limit: u64| bytes.abs_diff(limit) <= NEAR_BYTES;
+    let segment_bytes = schedule.pacing.segment_bytes;
+    [
+        is_near(Limits::default().inline_bytes_max),
+        schedule.board && is_near(schedule.board_bytes),
+        is_near(segment_bytes) || is_near(2 * segment_bytes),
+    ]
 }
 
 /// Deaths of ranks whose bodies go with them, where all ranks share memory.

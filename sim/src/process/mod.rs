@@ -33,6 +33,7 @@ use crate::{
     board::Words,
     events::Happening,
     evidence::{NONSENSE, inlined, ranks_in},
+    faults::Damage,
     segments::Kept,
     settings::Settings,
 };
@@ -66,8 +67,12 @@ pub(crate) struct Process {
     pub windows: WindowTable<(ReductionId, Shown)>,
     /// How many reads from other hosts of what it holds in its memory arrive damaged.
     pub garbled: u32,
+    /// What of its bytes arrives damaged, however often it is read.
+    pub damage: Vec<Damage>,
     /// Whether some of its bytes were damaged when they were read.
     pub was_garbled: bool,
+    /// Whether some were that would have been damaged again.
+    pub stayed_damaged: bool,
     /// Whether its disk takes no copies.
     pub disk_full: bool,
     /// What waits until it thaws, if it is frozen.
@@ -160,7 +165,9 @@ impl Process {
             outbox: Outbox::default(),
             windows: WindowTable::new(WINDOWS_MAX),
             garbled: 0,
+            damage: Vec::new(),
             was_garbled: false,
+            stayed_damaged: false,
             disk_full: false,
             frozen: None,
             due: None,

@@ -12,12 +12,15 @@ pub(crate) struct Replicas {
     kept: BTreeMap<(Rank, SegmentId), bool>,
     /// Those of them that are not what was copied any more.
     damaged: BTreeSet<(Rank, SegmentId)>,
+    /// Those of them that have arrived damaged.
+    doubtful: BTreeSet<(Rank, SegmentId)>,
 }
 
 impl Replicas {
     /// Makes a copy, which is whole.
     pub fn keep(&mut self, owner: Rank, segment: SegmentId, in_region: bool) {
         self.damaged.remove(&(owner, segment));
+        self.doubtful.remove(&(owner, segment));
         self.kept.insert((owner, segment), in_region);
     }
 
@@ -31,9 +34,15 @@ impl Replicas {
         self.kept.get(&(owner, segment)).is_some_and(|in_region| *in_region)
     }
 
-    /// Whether there is a copy that is whole.
+    /// Whether there is a copy that is whole, as far as its readers know.
     pub fn has_whole(&self, owner: Rank, segment: SegmentId) -> bool {
-        self.has(owner, segment) && !self.is_damaged(owner, segment)
+        let is_doubtful = self.doubtful.contains(&(owner, segment));
+        self.has(owner, segment) && !self.is_damaged(owner, segment) && !is_doubtful
+    }
+
+    /// Notes that a copy has arrived damaged.
+    pub fn doubt(&mut self, owner: Rank, segment: SegmentId) {
+        self.doubtful.insert((owner, segment));
     }
 
     /// Damages a copy.

@@ -33,6 +33,8 @@ pub(crate) struct Share {
     /// How it ends as soon as nobody reads the body any more, and since when it waits for that.
     pub waits: Option<End>,
     pub told: Option<Timestamp>,
+    /// Whether it was refused before the whole result was here.
+    pub is_refused: bool,
     pub ended: Option<Ended>,
 }
 
@@ -40,6 +42,11 @@ impl Share {
     /// Whether the result that was copied here can be read by others: it goes to the application in the end.
     pub fn is_lent(&self) -> bool {
         self.ended.is_none()
+    }
+
+    /// Notes that it is refused: what has not come by now does not come any more.
+    pub fn refuse(&mut self, segments: usize) {
+        self.is_refused |= self.ended.is_none() && self.waits.is_none() && self.collected.len() < segments;
     }
 
     /// Whether the result lies where the contribution has lain.
@@ -94,6 +101,8 @@ pub struct Ended {
     pub value: Option<Vec<Vec<Rank>>>,
     /// When.
     pub at: Timestamp,
+    /// Whether it was refused before the whole result was here.
+    pub was_refused: bool,
     /// When its worker said so; where the body is still lent to a reader, the call ends later.
     pub told: Timestamp,
 }

@@ -114,6 +114,14 @@ impl World {
         }
     }
 
+    /// Notes that a rank hears that its call is refused.
+    pub(super) fn note_refused(&mut self, rank: Rank, message: &ToWorker) {
+        let ToWorker::Refused { reduction, .. } = message else { return };
+        let Some(share) = self.processes[rank.index()].shares.get_mut(reduction) else { return };
+        let segments = self.settings.segments(*reduction, &share.spec).count();
+        share.refuse(segments);
+    }
+
     /// Notes that a rank takes part no more.
     pub(super) fn note_gone(&mut self, rank: Rank, gone: Gone) {
         if gone == Gone::MasterLost {

@@ -32,6 +32,10 @@ impl World {
         let result = match reach {
             Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
             Reach::Never | Reach::Gone => Err(NotKept::Unreachable),
+            Reach::Now if self.stays_damaged(rank, owner, &keep.source.data) => {
+                self.copying.meet("originals that were damaged when they were to be copied");
+                Err(NotKept::Impossible("it is damaged".to_owned()))
+            }
             Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
             Reach::Now => {
                 let segment = |index| SegmentId { reduction: keep.reduction, index: SegmentIndex(index) };
@@ -55,6 +59,14 @@ impl World {
     /// Damages what a rank keeps of others by now; the next who reads it sees that.
     pub(super) fn damage_copies(&mut self, rank: Rank) {
         self.process_mut(rank).replicas.damage_all();
+    }
+
+    /// Notes that copies which `task` reads from one keeper have arrived damaged, or what was read beside them.
+    pub(super) fn doubt_sources(&mut self, keeper: ProcessId, task: &Task) {
+        let of_keeper = task.sources.iter().filter(|source| source.process == keeper && is_copy(source));
+        let owners = of_keeper.filter_map(|source| source.path.first());
+        let replicas = &mut self.of_mut(keeper).replicas;
+        owners.for_each(|owner| replicas.doubt(owner, task.segment));
     }
 
     /// Damages all copies that `task` reads from one keeper: it is told who has damaged ones, not which.

@@ -329,6 +329,7 @@ impl World {
             }
             Happening::Turn => self.take_in(),
             Happening::ToWorker(to, epoch, message) => {
+                self.note_refused(to.rank, &message);
                 let header = Header { job: JOB, epoch, sender: MASTER };
                 self.tell_worker(to.rank, Event::Master { header, message: *message });
             }
@@ -365,6 +366,8 @@ impl World {
             Happening::Part(gap) => self.outages.part(gap),
             Happening::Meet(gap) => self.outages.meet(&gap),
             Happening::Garble(rank, reads) => self.process_mut(rank).garbled += reads,
+            Happening::Damage(rank, damage) => self.process_mut(rank).damage.push(damage),
+            Happening::Mend(rank, damage) => self.process_mut(rank).damage.retain(|other| *other != damage),
             Happening::Limp(rank, limp) => {
                 if let Some(time) = limp.message_time {
                     self.facts.delay(rank, time);

@@ -35,7 +35,7 @@ impl World {
         }
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
         let told = share.told.unwrap_or(at);
-        let ended = Ended { end, value, at, told };
+        let ended = Ended { end, value, at, told, was_refused: share.is_refused };
         let before = share.ended.replace(ended.clone());
         assert!(before.is_none(), "a future ends once");
         self.calls_ended += 1;
@@ -70,6 +70,8 @@ impl World {
             Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
             // It names a rank that lives and cannot be reached.
             Refusal::ResultLost { .. } if self.outages.has_gaps() => {}
+            // It names a rank that has it, and whose bytes stay damaged.
+            Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.process(rank).stayed_damaged) => {}
             // It names the only one who was to have it, and has no room for it.
             Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.process(rank).is_windowless) => {}
             Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),

@@ -8,7 +8,7 @@ use everfold_protocol::{ProcessId, Rank};
 use super::World;
 use crate::{
     events::{Call, Happening, Place},
-    faults::{Cut, Disk, Gap, Limp},
+    faults::{Cut, Damage, Disk, Gap, Limp},
 };
 
 impl World {
@@ -104,6 +104,15 @@ impl World {
     /// now on.
     pub fn garble(&mut self, after: Duration, rank: Rank, reads: u32) {
         self.schedule(self.now() + after, Happening::Garble(rank, reads));
+    }
+
+    /// Lets what a rank holds, or keeps of others, arrive damaged however often it is read, from `after` now on,
+    /// for `time` if that is given.
+    pub fn damage(&mut self, after: Duration, rank: Rank, damage: Damage, time: Option<Duration>) {
+        self.schedule(self.now() + after, Happening::Damage(rank, damage));
+        if let Some(time) = time {
+            self.schedule(self.now() + after + time, Happening::Mend(rank, damage));
+        }
     }
 
     /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every`

@@ -88,14 +88,25 @@ impl World {
         Some(failure(process, Fault::Unfit, "there is no window left for another one"))
     }
 
-    /// Whether what `reader` reads of what lies in another process's own memory arrives damaged.
+    /// Whether what `reader` reads of what lies in another process's own memory arrives damaged, however often
+    /// it does.
+    pub(super) fn stays_damaged(&self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
+        let Data::Window(window) = data else { return false };
+        let (is_far, is_copy) = (self.home(reader) != self.host_of(owner), shows_copy(window));
+        self.of(owner).damage.iter().any(|damage| damage.hits(reader, is_far, is_copy))
+    }
+
+    /// Whether what `reader` reads of what lies in another process's memory arrives damaged this time.
     pub(super) fn is_garbled(&mut self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
         let Data::Window(window) = data else { return false };
         let is_far = self.home(reader) != self.host_of(owner);
+        let stays_damaged = self.stays_damaged(reader, owner, data);
         let owner = self.of_mut(owner);
-        let is_damaged = is_far && !shows_copy(window) && owner.garbled > 0;
-        owner.garbled -= u32::from(is_damaged);
-        owner.was_garbled |= is_damaged;
+        let is_once = !stays_damaged && is_far && !shows_copy(window) && owner.garbled > 0;
+        let is_damaged = stays_damaged || is_once;
+        owner.garbled -= u32::from(is_once);
+        owner.was_garbled |= is_damaged && !shows_copy(window);
+        owner.stayed_damaged |= stays_damaged && !shows_copy(window);
         self.failed_reads.1 += u64::from(is_damaged);
         is_damaged
     }
@@ -109,6 +120,7 @@ impl World {
     ) -> Option<ExecutionError> {
         for source in &task.sources {
             if self.is_garbled(process.rank, source.process, &source.data) {
+                self.doubt_sources(source.process, task);
                 return Some(damaged(source.process));
             }
         }

@@ -307,7 +307,7 @@ impl World {
         if self.teller.is_heard() {
             self.teller.resolved(at, rank, reduction, &end);
         }
-        self.keep_end(rank, reduction, &Ended { end, value, at, told: at });
+        self.keep_end(rank, reduction, &Ended { end, value, at, told: at, was_refused: false });
         true
     }
 
@@ -323,7 +323,7 @@ impl World {
         let at = self.now();
         for reduction in std::mem::take(&mut self.process_mut(rank).held_answers) {
             let end = End::from(gone);
-            self.keep_end(rank, reduction, &Ended { end, value: None, at, told: at });
+            self.keep_end(rank, reduction, &Ended { end, value: None, at, told: at, was_refused: false });
         }
     }
 

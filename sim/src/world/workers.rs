@@ -65,6 +65,7 @@ impl World {
             is_crowded,
             waits: None,
             told: None,
+            is_refused: false,
             ended: None,
         };
         process.shares.insert(reduction, share);

@@ -151,8 +151,8 @@ impl Worker {
         let is_cut_off = local.beside && matches!(end, End::Fenced | End::MasterLost);
         if self.limits.ranks_return && end.is_noted() {
             if let State::Noting(noting) = &mut local.state {
-                // What is noted counts.
-                noting.said = None;
+                // What is noted counts. The master waits only to hear that it is.
+                noting.said = Some(ToMaster::Noted { reduction });
                 return;
             }
             if !matches!(local.state, State::Serving | State::Lending { .. }) {

@@ -11,6 +11,7 @@
 //! | `work` | who folds, and for how long |
 //! | `pieces` | contributions that are not folded |
 //! | `returns` | worlds whose ranks come back after they have died |
+//! | `damage` | worlds in which bytes stay damaged |
 //! | `early` | worlds in which processes end before they join |
 //! | `segments` | recovery segments, and deaths in them |
 //! | `sizes` | worlds whose sizes are unusual |
@@ -19,6 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 mod copies;
+mod damage;
 mod early;
 mod faults;
 mod hosts;
@@ -249,6 +251,17 @@ pub fn draw(seed: u64) -> Schedule {
     apart.set_stream(22);
     if schedule.agents && apart.random_bool(0.03) {
         early::end_before_joining(&mut schedule, &mut apart);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(23);
+    let is_usual = !schedule.board && schedule.pacing.teams_from == 0 && schedule.early_ends.is_empty();
+    if foul && is_usual && apart.random_bool(0.1) {
+        damage::damage_for_long(&mut schedule, &mut apart);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(24);
+    if schedule.board && apart.random_bool(0.2) {
+        sizes::come_near_the_board(&mut schedule, &mut apart);
     }
     schedule
 }

@@ -88,6 +88,17 @@ fn come_near_thresholds(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.pacing.crowd_from = Some(random.random_range(0..=reductions));
 }
 
+/// Lets bodies be about as long as the longest that lies on the board.
+pub(super) fn come_near_the_board(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    for name in names(schedule) {
+        let length = schedule.board_bytes / 8 + random.random_range(0..3) - 1;
+        let plain = |planned: &&mut Planned| planned.name == name && planned.fold_us == 0;
+        for planned in schedule.reductions.iter_mut().filter(plain) {
+            (planned.body, planned.inline) = (Body::Array(length), 8 * length <= INLINE_BYTES_MAX);
+        }
+    }
+}
+
 /// Lets the master forget refusals, deadlines pass, and ranks come late.
 fn forget_refusals(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.pacing.refusals_max = Some(random.random_range(0..3));

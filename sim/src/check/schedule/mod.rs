@@ -294,7 +294,16 @@ impl Schedule {
         let leaving = leaving.chain(self.early_ends.iter().map(|early| early.rank));
         let listed = [&self.private, &self.boardless, &self.full, &self.windowless, &self.crowded];
         let leaving = leaving.chain(listed.into_iter().flatten().copied());
-        let strange = called.chain(in_segments).chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
+        let readers = self.faults.iter().filter_map(|fault| match fault.what {
+            Trouble::Damage { reader, .. } => reader,
+            _ => None,
+        });
+        let strange = called
+            .chain(in_segments)
+            .chain(of_faults)
+            .chain(readers)
+            .chain(leaving)
+            .find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
             let is_death = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_))
                 || matches!(fault.what, Trouble::EndHost(_) | Trouble::Break(_));
@@ -303,7 +312,10 @@ impl Schedule {
                 matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
             let is_slow = matches!(fault.what, Trouble::Slow { .. } | Trouble::Late { .. });
             let is_told = is_told || fault.what.is_only_told();
-            !is_seen && !is_told && !is_slow && !matches!(fault.what, Trouble::Garble { .. })
+            !is_seen
+                && !is_told
+                && !is_slow
+                && !matches!(fault.what, Trouble::Garble { .. } | Trouble::Damage { .. })
         };
         let is_beside_master = |rank: u32| self.hosts[rank as usize] == self.hosts[0];
         let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));

@@ -54,6 +54,16 @@ pub enum Trouble {
     Late { rank: u32, by_us: u64 },
     /// So many reads from other hosts of what a rank holds in its memory arrive damaged.
     Garble { rank: u32, reads: u32 },
+    /// What a rank holds in its memory, or the `copies` that it keeps of others, arrives damaged at every reader on
+    /// another host, or at one `reader`, however often that reads it; for the rest of the run, unless it lasts for
+    /// a time.
+    Damage {
+        rank: u32,
+        #[serde(default, skip_serializing_if = "is_default")]
+        copies: bool,
+        #[serde(default, skip_serializing_if = "is_default")]
+        reader: Option<u32>,
+    },
     /// A rank takes longer for its tasks.
     Slow { rank: u32, task_us: u64 },
     /// A rank takes longer to write a copy.
@@ -80,6 +90,7 @@ impl Trouble {
             | Self::Slow { rank, .. }
             | Self::SlowDisk { rank, .. }
             | Self::Garble { rank, .. }
+            | Self::Damage { rank, .. }
             | Self::Late { rank, .. } => Some(*rank),
             _ => None,
         }
@@ -114,7 +125,16 @@ impl Trouble {
             | Self::Slow { rank, .. }
             | Self::SlowDisk { rank, .. }
             | Self::Garble { rank, .. }
+            | Self::Damage { rank, .. }
             | Self::Late { rank, .. } => Some(rank),
+            _ => None,
+        }
+    }
+
+    /// The only rank that it hits as a reader, if it is one.
+    pub(crate) fn reader_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Damage { reader, .. } => reader.as_mut(),
             _ => None,
         }
     }
