@@ -52,7 +52,7 @@ fn main() -> everfold::Result<()> {
         launch = launch.transport(everfold::launch::Transport::Tcp);
     }
     if flags.contains("--by-mpi") {
-        launch = launch.read_by_mpi(&world).map_err(everfold::Error::from)?;
+        launch = launch.read_by_mpi(&world, 1 << 30).map_err(everfold::Error::from)?;
     }
     // This rank gets an answer even if other ranks die.
     everfold::launch(launch, |session| async move {

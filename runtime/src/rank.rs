@@ -179,7 +179,10 @@ fn memory(config: &RankConfig) -> (u64, Option<Arc<Region>>) {
     };
     match shared {
         Ok((host, region)) => {
-            config.second.iter().for_each(|second| region.expose(second.clone()));
+            if let Some(second) = &config.second {
+                let exposed = region.expose(&**second);
+                exposed.unwrap_or_else(|error| tracing::warn!(%error, "others read this process over TCP"));
+            }
             (host, Some(region))
         }
         Err(error) => {

@@ -4,7 +4,7 @@ use std::{io, net::TcpListener, os::unix::fs::MetadataExt, sync::Arc};
 
 use everfold_protocol::{Incarnation, JobId, ProcessId, Rank};
 use everfold_runtime::transport::{mpi::MpiWindow, shm};
-use mpi::traits::*;
+use mpi::{collective::SystemOperation, traits::*};
 
 use super::{Environment, Launch, LaunchError, Secret, Transport};
 
@@ -51,23 +51,32 @@ impl Launch {
     /// tried again. For each host both ways are measured, and the quicker one is taken. What comes by MPI is
     /// not authenticated.
     ///
-    /// Blocks of shared memory are pinned then, as far as they were ever used, until the process ends. MPI is
-    /// needed until [`launch`](super::launch) returns, and after the death of a rank it may not end by itself:
-    /// `MPI_Finalize` waits for the dead with some libraries. Errors of MPI that belong to no communicator are
-    /// returned to their callers from now on (the handler of `MPI_COMM_SELF`).
+    /// The first `shown_bytes` bytes of each process's shared memory are shown, which such a network pins until
+    /// the process ends; arrays beyond are read over TCP. MPI is needed until [`launch`](super::launch) returns,
+    /// and after the death of a rank it may not end by itself: `MPI_Finalize` waits for the dead with some
+    /// libraries. Errors of MPI that belong to no communicator are returned to their callers from now on (the
+    /// handler of `MPI_COMM_SELF`).
     ///
     /// # Errors
-    /// MPI was initialized for fewer threads than `Threading::Multiple`, or refuses. The ranks of the job are
-    /// not those of `communicator`.
-    pub fn read_by_mpi(mut self, communicator: &impl CommunicatorCollectives) -> Result<Self, LaunchError> {
-        let is_same = self.environment.as_ref().is_some_and(|environment| {
+    /// MPI was initialized for fewer threads than `Threading::Multiple`. The ranks of the job are not those of
+    /// `communicator`, or they show different numbers of bytes. All ranks hear the same.
+    pub fn read_by_mpi(
+        mut self,
+        communicator: &impl CommunicatorCollectives,
+        shown_bytes: u64,
+    ) -> Result<Self, LaunchError> {
+        let place = self.environment.as_ref().filter(|environment| {
             (environment.rank.0, environment.size) == (communicator.rank() as u32, communicator.size() as u32)
         });
-        if !is_same {
+        // Number 0 is no job's.
+        let job = place.map_or(0, |environment| environment.job.0);
+        let (mine, mut least) = ([job, !job], [0; 2]);
+        communicator.all_reduce_into(&mine, &mut least, SystemOperation::min());
+        if least[0] == 0 || least[0] != !least[1] {
             let reason = "reads by MPI are for the job of Launch::from_mpi, over the same communicator";
             return Err(LaunchError::Mpi(io::Error::new(io::ErrorKind::InvalidInput, reason)));
         }
-        self.second = Some(Arc::new(MpiWindow::create(communicator).map_err(LaunchError::Mpi)?));
+        self.second = Some(Arc::new(MpiWindow::create(communicator, shown_bytes).map_err(LaunchError::Mpi)?));
         Ok(self)
     }
 }

@@ -205,11 +205,20 @@ where
     let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
     match environment {
         Some(environment) => {
-            let ended = run(&environment, &config, placing, choice, launch.second.clone(), program);
-            launch.second.iter().for_each(|second| second.end());
-            ended
+            // Also when the program panics.
+            let _ending = launch.second.clone().map(Ending);
+            run(&environment, &config, placing, choice, launch.second, program)
         }
         None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
+    }
+}
+
+/// Ends the second way when it is dropped.
+struct Ending(Arc<dyn SecondWay>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

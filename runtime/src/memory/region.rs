@@ -32,7 +32,7 @@ use offset_allocator::{Allocation, Allocator};
 
 use super::{
     catalogue,
-    exposure::{Exposed, Exposure},
+    exposure::Exposure,
     mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize, seal_length, shareable},
     seqlock,
 };
@@ -58,8 +58,8 @@ struct Blocks {
     warm_bytes_max: u64,
     /// Whether all blocks stay as they are.
     retired: bool,
-    /// What a library shows of them to other hosts.
-    exposed: Option<Exposed>,
+    /// How many bytes of the region a library shows to other hosts.
+    exposed_bytes: u64,
 }
 
 impl Region {
@@ -83,7 +83,7 @@ impl Region {
             warm_bytes: 0,
             warm_bytes_max: WARM_BYTES_MAX,
             retired: false,
-            exposed: None,
+            exposed_bytes: 0,
         };
         let mapping = ManuallyDrop::new(mapping);
         Ok(Arc::new(Self { mapping, nonce, file, blocks: Mutex::new(blocks) }))
@@ -111,13 +111,16 @@ impl Region {
         self.lock().warm_bytes_max = WARM_BYTES_MAX.min(share);
     }
 
-    /// Shows its head and its blocks to other hosts, as long as this process lives. Blocks that are given back
-    /// keep their pages from now on: a network that reads them has pinned these.
-    pub fn expose(&self, to: Arc<dyn Exposure>) {
+    /// Shows the beginning of the region to other hosts, as long as this process lives. To be called once.
+    ///
+    /// # Errors
+    /// What the library says that is to show it.
+    pub fn expose(&self, to: &dyn Exposure) -> io::Result<()> {
+        let bytes = to.bytes_max().min(self.mapping.len() as u64);
+        // From now on the region is not unmapped, and blocks keep their pages.
+        self.lock().exposed_bytes = bytes;
         // SAFETY: an exposed region is not unmapped, see `drop`.
-        let mut exposed = unsafe { Exposed::new(to, self.mapping.at(0), self.mapping.len() as u64) };
-        exposed.reach(Mapping::BLOCKS as u64);
-        self.lock().exposed = Some(exposed);
+        unsafe { to.show(self.mapping.at(0), bytes as usize) }
     }
 
     /// From now on every block stays as it is, also when it is dropped: peers may read on after this process
@@ -139,11 +142,8 @@ impl Region {
         let mut blocks = self.lock();
         let allocation = if blocks.retired { None } else { blocks.allocator.allocate(units) }?;
         blocks.warm_bytes = blocks.warm_bytes.saturating_sub(u64::from(units) * UNIT_BYTES as u64);
-        let offset = Mapping::BLOCKS + allocation.offset as usize * UNIT_BYTES;
-        if let Some(exposed) = &mut blocks.exposed {
-            exposed.reach((offset + units as usize * UNIT_BYTES) as u64);
-        }
         drop(blocks);
+        let offset = Mapping::BLOCKS + allocation.offset as usize * UNIT_BYTES;
         Some(Block {
             start: self.mapping.at(offset),
             len: bytes,
@@ -180,7 +180,9 @@ impl Region {
         if blocks.retired {
             return;
         }
-        if blocks.warm_bytes + bytes as u64 > blocks.warm_bytes_max && blocks.exposed.is_none() {
+        // A network that reads them has pinned the pages of what is exposed.
+        let is_exposed = (block.offset as u64) < blocks.exposed_bytes;
+        if blocks.warm_bytes + bytes as u64 > blocks.warm_bytes_max && !is_exposed {
             // SAFETY: the block is ours alone and is about to be free; its content is arbitrary from here on.
             let removed = unsafe { madvise(block.start.cast(), bytes, MmapAdvise::MADV_REMOVE) };
             debug_assert!(removed.is_ok());
@@ -193,7 +195,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let is_exposed = self.lock().exposed.is_some();
+        let is_exposed = self.lock().exposed_bytes > 0;
         if !is_exposed {
             // SAFETY: it is dropped here only, and nobody uses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.mapping) };

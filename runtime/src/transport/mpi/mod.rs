@@ -1,8 +1,8 @@
 //! One-sided reads by `MPI_Get`, in programs that MPI has started.
 //!
 //! Networks of clusters read the memory of other hosts without their processors, and MPI knows how to ask
-//! them. [`MpiWindow::create`] makes a dynamic window over a communicator; each process attaches what it
-//! needs of its [region](crate::memory::exposure). A read gets the bytes, and then the window's generation,
+//! them. [`MpiWindow::create`] makes a dynamic window over a communicator; each process attaches the
+//! beginning of its [region](crate::memory::exposure). A read gets the bytes, and then the window's generation,
 //! which says whether they were valid all the time (I3).
 //!
 //! - MPI never says that a process is dead: reads from it hang, some within `MPI_Rget` itself. So MPI has a
@@ -13,7 +13,9 @@
 //!   (`MPIR_CVAR_ASYNC_PROGRESS`). Elsewhere they bring nothing, and are not tried again.
 //! - Only what lies in the region of a rank's first process is read so: a process that comes back is unknown
 //!   to MPI.
-//! - What comes this way is not authenticated: nothing on the network of an MPI job is.
+//! - What comes this way is not authenticated, and arrays have no checksum: nothing on the network of an MPI job
+//!   is. The network's own checks have to do.
+//! - One thread reads from all hosts. If it hangs within MPI, all go over TCP from then on.
 //!
 //! | module | holds |
 //! |---|---|
@@ -40,6 +42,7 @@ use everfold_protocol::{
 };
 use futures::{FutureExt, future::BoxFuture};
 use mpi::{
+    collective::SystemOperation,
     environment::{self, Threading},
     traits::CommunicatorCollectives,
 };
@@ -51,11 +54,11 @@ use self::{
 };
 use super::{Fetched, OneSidedRead, ReadError, check_range, second::SecondWay, staging::Pool};
 use crate::memory::{
-    exposure::{Exposure, cut},
+    exposure::Exposure,
     mapping::{GENERATIONS, generation_at},
 };
 
-/// How long a read may bring nothing. Long for a network, and short beside the silence of a process that is
+/// How long a read may bring nothing new. Long for a network, and short beside the silence of a process that is
 /// declared failed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -64,6 +67,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub struct MpiWindow {
     window: Window,
     ranks: u32,
+    shown_bytes: u64,
     /// None any more once all reads have ended.
     orders: Mutex<Option<mpsc::Sender<Order>>>,
     /// Hangs up when the thread has ended.
@@ -74,17 +78,27 @@ pub struct MpiWindow {
 }
 
 impl MpiWindow {
-    /// Makes a window that shows nothing yet. A collective call: every process of the communicator makes it.
+    /// Makes a window in which each process shows up to `shown_bytes` bytes. A collective call: every process of
+    /// the communicator makes it, and hears the same error.
     ///
     /// # Errors
     /// MPI was initialized for fewer threads than [`Threading::Multiple`], or refuses.
-    pub fn create(communicator: &impl CommunicatorCollectives) -> io::Result<Self> {
-        // All of them find the same, unless they were started differently; MPI refuses then.
-        if environment::threading_support() != Threading::Multiple {
+    pub fn create(communicator: &impl CommunicatorCollectives, shown_bytes: u64) -> io::Result<Self> {
+        let has_threads = environment::threading_support() == Threading::Multiple;
+        let mine = [u64::from(has_threads), shown_bytes, !shown_bytes];
+        let mut least = mine;
+        communicator.all_reduce_into(&mine, &mut least, SystemOperation::min());
+        if least[0] == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "MPI has to be initialized for several threads: \
+                "MPI has to be initialized for several threads, in all processes: \
                  mpi::initialize_with_threading(Threading::Multiple)",
+            ));
+        }
+        if least[1] != !least[2] {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "processes show different numbers of bytes",
             ));
         }
         let window = Window::create(communicator.as_raw());
@@ -100,6 +114,7 @@ impl MpiWindow {
         Ok(Self {
             window,
             ranks: communicator.size() as u32,
+            shown_bytes,
             orders: Mutex::new(Some(orders)),
             ended: Mutex::new(ended),
             is_stuck: AtomicBool::new(false),
@@ -149,9 +164,7 @@ impl OneSidedRead for MpiWindow {
             let (answer, outcome) = oneshot::channel();
             let order = Order {
                 rank: peer.process.rank,
-                pieces: cut(ByteRange { start, len: range.len })
-                    .map(|piece| ByteRange { start: region.address + piece.start, len: piece.len })
-                    .collect(),
+                range: ByteRange { start: region.address + start, len: range.len },
                 generation: region.address + generation_at(slot) as u64,
                 into: self.pool.take(range.len as usize),
                 answer,
@@ -172,6 +185,10 @@ impl MpiWindow {
         let Place::Region(offset) = window.place else { return None };
         let is_first = peer.process.incarnation == Incarnation(0) && peer.process.rank.0 < self.ranks;
         let region = peer.region.filter(|_| is_first)?;
+        let is_shown = offset.0.saturating_add(window.bytes) <= self.shown_bytes.min(region.bytes);
+        if !is_shown {
+            return None;
+        }
         Some((region, offset.0))
     }
 }
@@ -195,6 +212,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Exposure for MpiWindow {
+    fn bytes_max(&self) -> u64 {
+        self.shown_bytes
+    }
+
     unsafe fn show(&self, start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.window.attach(start, bytes) }

@@ -4,8 +4,8 @@ use std::{ffi::c_int, io, mem::MaybeUninit, ptr::NonNull};
 
 use mpi::ffi::{self, MPI_Comm, MPI_Request, MPI_Win};
 
-/// Most bytes of one call: MPI counts them in a C `int`.
-pub(super) const BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of one call: MPI counts them in a C `int`, and what is done shows that something comes.
+pub(super) const BYTES_MAX: u64 = 16 << 20;
 
 /// A dynamic window in which this process may read as long as MPI lasts. Every thread may use it, as MPI was
 /// initialized for that.

@@ -24,11 +24,11 @@ const PAUSE_MAX: Duration = Duration::from_micros(500);
 pub(super) struct Order {
     /// In whose memory.
     pub rank: Rank,
-    /// Addresses there, one piece after the other.
-    pub pieces: Vec<ByteRange>,
+    /// Addresses there.
+    pub range: ByteRange,
     /// The address of the window's generation.
     pub generation: u64,
-    /// Room for all pieces together.
+    /// Room for the bytes.
     pub into: Staging,
     pub answer: oneshot::Sender<Outcome>,
 }
@@ -91,9 +91,10 @@ fn next(orders: &Receiver<Order>, wait: bool) -> Next {
 struct Read {
     order: Order,
     gets: Vec<Get>,
-    /// Where the generation comes. Boxed, as it may not move meanwhile.
-    generation: Option<Box<[u8; size_of::<u64>()]>>,
-    begun: Instant,
+    /// Where the generation comes.
+    generation: Option<Vec<u8>>,
+    /// When something came last.
+    latest: Instant,
 }
 
 impl Read {
@@ -103,7 +104,7 @@ impl Read {
         let mut gets = Vec::new();
         let mut rest: &mut [u8] = &mut order.into;
         let mut failure = None;
-        for part in order.pieces.iter().flat_map(|piece| in_calls(*piece)) {
+        for part in in_calls(order.range) {
             let (into, beyond) = rest.split_at_mut(part.len as usize);
             rest = beyond;
             // SAFETY: the room stays in the order, and that in this read, until all gets are done; a read
@@ -116,7 +117,7 @@ impl Read {
                 }
             }
         }
-        let read = Self { order, gets, generation: None, begun: Instant::now() };
+        let read = Self { order, gets, generation: None, latest: Instant::now() };
         match failure {
             None => Some(read),
             Some(error) => {
@@ -129,6 +130,7 @@ impl Read {
     /// Looks how far it is. `None` if it has ended, which is answered.
     fn advance(mut self, window: Window) -> Option<Self> {
         let mut failure = None;
+        let before = self.gets.len();
         self.gets.retain_mut(|get| match get.is_done() {
             Ok(done) => !done,
             Err(error) => {
@@ -140,15 +142,19 @@ impl Read {
             self.fail(error);
             return None;
         }
+        if self.gets.len() < before {
+            self.latest = Instant::now();
+        }
         match (self.gets.is_empty(), self.generation.take()) {
             (true, None) => self.ask_generation(window),
             (true, Some(generation)) => {
-                self.end(u64::from_ne_bytes(*generation));
+                let word = generation.try_into().expect("a generation is a word");
+                self.end(u64::from_ne_bytes(word));
                 None
             }
             (false, generation) => {
                 self.generation = generation;
-                if self.begun.elapsed() > PATIENCE {
+                if self.latest.elapsed() > PATIENCE {
                     self.fail(io::ErrorKind::TimedOut.into());
                     return None;
                 }
@@ -159,8 +165,8 @@ impl Read {
 
     /// Asks for the generation, when all bytes are there.
     fn ask_generation(mut self, window: Window) -> Option<Self> {
-        let mut generation = Box::new([0; size_of::<u64>()]);
-        // SAFETY: as above; its room is boxed.
+        let mut generation = vec![0; size_of::<u64>()];
+        // SAFETY: as above; its room is on the heap, and stays in this read.
         match unsafe { window.get(self.order.rank.0, self.order.generation, &mut generation[..]) } {
             Ok(get) => {
                 self.gets.push(get);
