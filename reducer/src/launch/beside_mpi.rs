@@ -70,8 +70,8 @@ impl Launch {
         });
         // Number 0 is no job's.
         let job = place.map_or(0, |environment| environment.job.0);
-        let (mine, mut least) = ([job, !job], [0; 2]);
-        communicator.all_reduce_into(&mine, &mut least, SystemOperation::min());
+        let (mine, mut least) = ([job, !job], [0u64; 2]);
+        communicator.all_reduce_into(&mine[..], &mut least[..], SystemOperation::min());
         if least[0] == 0 || least[0] != !least[1] {
             let reason = "reads by MPI are for the job of Launch::from_mpi, over the same communicator";
             return Err(LaunchError::Mpi(io::Error::new(io::ErrorKind::InvalidInput, reason)));

@@ -86,8 +86,8 @@ impl MpiWindow {
     pub fn create(communicator: &impl CommunicatorCollectives, shown_bytes: u64) -> io::Result<Self> {
         let has_threads = environment::threading_support() == Threading::Multiple;
         let mine = [u64::from(has_threads), shown_bytes, !shown_bytes];
-        let mut least = mine;
-        communicator.all_reduce_into(&mine, &mut least, SystemOperation::min());
+        let mut least = [0u64; 3];
+        communicator.all_reduce_into(&mine[..], &mut least[..], SystemOperation::min());
         if least[0] == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
