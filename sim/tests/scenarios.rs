@@ -45,6 +45,7 @@ scenarios! {
     a_contribution_stays_damaged_for_a_while,
     a_contribution_stays_damaged_for_every_reader,
     a_contribution_stays_damaged_for_one_reader,
+    a_contribution_that_stays_damaged_does_not_come_again,
     a_copy_is_ready_while_the_result_is_handed_out,
     a_copy_of_a_vault_fails_as_its_process_dies,
     a_damaged_copy_beside_its_keepers_own_contribution,

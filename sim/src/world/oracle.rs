@@ -119,7 +119,8 @@ impl World {
         let overwritten = self.facts.overwrites.contains(&(rank, reduction));
         let mut of_rank = self.all().filter(|process| process.id.rank == rank).filter(is_held);
         let is_left = |process: &Process| {
-            self.facts.heard_from(process.id, reduction) && process.remains(reduction, Shown::Original)
+            let remains = process.remains(reduction, Shown::Original) && !process.stayed_damaged;
+            remains && self.facts.heard_from(process.id, reduction)
         };
         !overwritten && of_rank.any(is_left)
     }
