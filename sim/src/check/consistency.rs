@@ -262,7 +262,9 @@ impl Judgement<'_> {
             self.schedule.faults.iter().filter(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
         let (Some(_), None) = (apart.next(), apart.next()) else { return Ok(()) };
         let is_whole = self.gone(planned).is_empty() && self.world.facts().ever_failed().is_empty();
-        let undisturbed = is_whole && self.schedule.leaves.is_empty();
+        let spoilt = Reaches::new(self.schedule, Path::empty()).spoilt;
+        let is_sound = planned.group().is_disjoint(&spoilt);
+        let undisturbed = is_whole && is_sound && self.schedule.leaves.is_empty();
         // Where one rank receives, nobody else has the result.
         let is_lent = planned.receiver == Receiver::All && planned.is_one_for_all();
         if self.hosts_of(planned).len() < 3 || !undisturbed || !is_lent {

@@ -1,10 +1,11 @@
 //! What has to hold of recovery segments: each index counts once, and all ranks come to the same.
 
-use everfold_protocol::{Rank, Timestamp, spec::Order};
+use everfold_protocol::{Path, Rank, Timestamp, spec::Order};
 use everfold_segment::report::SegmentReport;
 
 use super::{
     judge::Judgement,
+    reach::Reaches,
     schedule::{Body, CallAt, Leave, Planned, PlannedSegment, Receiver, Schedule},
     tally::Tally,
     violation::Violation,
@@ -92,7 +93,12 @@ impl Judgement<'_> {
                 let part = self.world.segments().parts.get(&(rank, index));
                 self.segment_has_ended(planned, rank, part, tally)?;
                 for outcome in part.iter().flat_map(|part| &part.outcomes) {
-                    judge_outcome(planned, rank, outcome, tally)?;
+                    // Whoever hears that a result is lost, as its bytes stay damaged, leaves the job.
+                    let may_be_alone = !Reaches::new(self.schedule, Path::empty()).spoilt.is_empty();
+                    let has_none = matches!(outcome, Outcome::NoValue(_));
+                    if !(may_be_alone && has_none) {
+                        judge_outcome(planned, rank, outcome, tally)?;
+                    }
                 }
             }
             self.ranks_come_to_the_same(planned, index, tally)?;

@@ -188,10 +188,12 @@ impl World {
             assert!(!inline, "the master has rank {lost}'s contribution");
             if !self.is_fenced(lost) {
                 let overwritten = process.shares.get(&reduction).is_some_and(Share::is_overwritten);
+                // It may be told again when that is another process of its rank.
+                let was_garbled = self.all().any(|of| of.id.rank == lost && of.was_garbled);
                 assert!(
                     process.worker.is_none()
                         || overwritten
-                        || process.was_garbled
+                        || was_garbled
                         || (handed_out && self.facts.has_come_back(lost)),
                     "rank {lost} lives and has its own contribution"
                 );
