@@ -268,7 +268,7 @@ impl Tfa {
         let silent: Vec<Host> =
             self.cases.iter().filter(|(_, case)| due(case)).map(|(&host, _)| host).collect();
         for host in silent {
-            self.weigh(now, host, Answer::nothing());
+            self.miss(now, host);
         }
         let quiet = self.rules.trigger().quiet();
         let is_due = |case: &Case| case.asked.is_none() && case.due(quiet).is_some_and(|due| due <= now);
@@ -355,6 +355,18 @@ impl Tfa {
         }
     }
 
+    /// Nobody has answered. That is an answer to all who ask the same. It may be that an answer was lost: as long
+    /// as symptoms count, they are analysed again.
+    fn miss(&mut self, now: Timestamp, host: Host) {
+        let Some(case) = self.cases.get_mut(&host) else { return };
+        if let (Some(asked), Some(candidate)) = (&case.asked, case.candidates.front()) {
+            let probe = self.rules.rules()[candidate.rule].probes[asked.step];
+            case.answered.push((probe, candidate.place, Answer::nothing()));
+            case.begins.get_or_insert(now + self.rules.trigger().settle());
+        }
+        self.weigh(now, host, Answer::nothing());
+    }
+
     fn weigh(&mut self, now: Timestamp, host: Host, answer: Answer) {
         let Some(case) = self.cases.get_mut(&host) else { return };
         let (Some(mut asked), Some(candidate)) = (case.asked.take(), case.candidates.front().copied()) else {
@@ -371,12 +383,13 @@ impl Tfa {
             }
             _ => None,
         };
-        let is_confirmed = rule.confirm.as_ref().and_then(|confirm| confirm.holds(&reading)) == Some(true);
+        let holds = rule.confirm.as_ref().and_then(|confirm| confirm.holds(&reading));
+        let is_confirmed = holds == Some(true);
         if !is_confirmed && asked.step + 1 < rule.probes.len() {
             return self.ask(now, host, asked.step + 1, asked.answers);
         }
         // Without an answer nobody knows whether a fault is over.
-        let is_unknown = asked.answers.is_empty() && case.knows(candidate);
+        let is_unknown = holds.is_none() && case.knows(candidate);
         self.decide(now, host, is_confirmed || is_unknown);
         self.ask_next(now, host);
     }
@@ -420,8 +433,8 @@ impl Tfa {
 
 /// Whether a confirmed fault explains another one of the same group.
 fn covers(rules: &RuleBase, confirmed: Candidate, other: Candidate) -> bool {
-    let is_within = matches!(confirmed.place, Place::Host(_)) || confirmed.place == other.place;
-    is_within && rules.rules()[confirmed.rule].covers.contains(&rules.rules()[other.rule].fault)
+    confirmed.place.contains(other.place)
+        && rules.rules()[confirmed.rule].covers.contains(&rules.rules()[other.rule].fault)
 }
 
 #[cfg(test)]
@@ -452,6 +465,21 @@ mod tests {
         }
         assert!((7..10).contains(&probes.len()), "in a minute: {}", probes.len());
         assert!(probes[0] < Timestamp::ZERO + second, "the first at once");
+    }
+
+    #[test]
+    fn what_was_seen_already_is_no_other_symptom() {
+        let mut tfa = Tfa::new(RuleBase::default());
+        let (suspect, now) = (Place::Host(Host(1)), Timestamp::ZERO + Duration::from_secs(1));
+        let ago = Duration::ZERO;
+        let mut see = |kind| {
+            let symptom = Symptom { kind, suspect, witness: Host(1), ago, value: 2.0, threshold: 1.0 };
+            tfa.handle_symptom(now, &symptom);
+            tfa.next_timeout()
+        };
+        assert_eq!(see(Kind::MemoryPressure), None, "it takes two");
+        assert_eq!(see(Kind::MemoryPressure), None, "that is the same one");
+        assert!(see(Kind::DiskSlow).is_some());
     }
 
     #[test]
