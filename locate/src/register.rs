@@ -57,8 +57,8 @@ impl Register {
         news
     }
 
-    /// Lets the root watch what the node of a host has confirmed, if the host has stopped. Returns what is over,
-    /// as there is no rule about it any more.
+    /// Lets the root watch what the node of a host has confirmed, if the host has stopped. Returns what is
+    /// over, as there is no rule about it any more.
     fn hand_over(&mut self, now: Timestamp, host: Host, root: &mut Tfa) -> Vec<Verdict> {
         if !self.faults.keys().any(|(fault, place)| *place == Place::Host(host) && self.rules.stops(fault)) {
             return Vec::new();
@@ -108,8 +108,8 @@ impl Register {
         news
     }
 
-    /// Whether a known fault of the same host explains this one. Its node did not know of that: symptoms of one
-    /// host may go to different nodes while one of them is away.
+    /// Whether a known fault of the same host explains this one. Its node did not know of that: symptoms of
+    /// one host may go to different nodes while one of them is away.
     fn is_explained(&self, verdict: &Verdict) -> bool {
         let explains = |(fault, place): &(String, Place)| {
             place.contains(verdict.place) && self.rules.covers(fault, &verdict.fault)

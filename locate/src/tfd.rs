@@ -1,7 +1,7 @@
 //! TFD (FL-3, algorithm 1 of the paper): brings each symptom to who collects those of its suspect.
 //!
-//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. So does, once
-//! more, what a receiver has acknowledged just before it went away: it may not have analysed that. Symptoms may
+//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. What a receiver
+//! has acknowledged just before it went away goes there, too: it may not have analysed that. Symptoms may
 //! arrive twice, which analysis does not mind.
 
 use alloc::{
@@ -163,7 +163,8 @@ impl Tfd {
         }
     }
 
-    /// The root has located a fault of a host because of which nothing runs there, or found out that it is over.
+    /// The root has located a fault of a host because of which nothing runs there, or found out that it is
+    /// over.
     pub fn handle_stopped(&mut self, now: Timestamp, host: Host, is_over: bool) {
         match is_over {
             true => self.handle_present(host),

@@ -278,9 +278,13 @@ impl World {
         let now = self.now();
         let later = self.agenda.split_off(&(self.now_ms + 1, 0));
         for (to, message) in std::mem::replace(&mut self.agenda, later).into_values() {
-            // Rules wait in a connection until the host runs again.
+            let is_frozen = self.active().any(|fault| fault == Injected::Frozen(to));
+            // A host that comes back is told the newest rules.
             if self.runs(to) || matches!(message, Message::Rules(_)) {
                 self.hear(to, message);
+            } else if is_frozen {
+                // It waits in a connection until the host runs again.
+                self.arrive_after(PERIOD_MS, to, message);
             }
         }
         for host in 0..self.settings.hosts {
@@ -403,8 +407,12 @@ impl World {
     }
 
     fn arrive(&mut self, to: u32, message: Message) {
+        let delay_ms = self.random.random_range(1..20);
+        self.arrive_after(delay_ms, to, message);
+    }
+
+    fn arrive_after(&mut self, delay_ms: u64, to: u32, message: Message) {
         self.number += 1;
-        let at = self.now_ms + self.random.random_range(1..20);
-        self.agenda.insert((at, self.number), (to, message));
+        self.agenda.insert((self.now_ms + delay_ms, self.number), (to, message));
     }
 }
