@@ -59,6 +59,11 @@ impl Place {
         }
     }
 
+    /// Whether the other place is this one, or belongs to this host.
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self == other || matches!(self, Self::Host(host) if other.host() == Some(host))
+    }
+
     /// What kind of place it is.
     pub fn scope(self) -> Scope {
         match self {

@@ -50,26 +50,33 @@ impl Register {
         root: &mut Tfa,
     ) -> Vec<Verdict> {
         let place = verdict.place;
-        let news = self.list(from, verdict);
+        let mut news = self.list(from, verdict);
         for host in [Place::Host(from), place].into_iter().filter_map(host_itself) {
-            self.hand_over(now, host, root);
+            news.extend(self.hand_over(now, host, root));
         }
         news
     }
 
-    /// Lets the root watch what the node of a host has confirmed, if the host has stopped.
-    fn hand_over(&mut self, now: Timestamp, host: Host, root: &mut Tfa) {
-        let stops =
-            |fault: &str| self.rules.position(fault).is_some_and(|rule| self.rules.rules()[rule].stops);
-        if !self.faults.keys().any(|(fault, place)| *place == Place::Host(host) && stops(fault)) {
-            return;
+    /// Lets the root watch what the node of a host has confirmed, if the host has stopped. Returns what is
+    /// over, as there is no rule about it any more.
+    fn hand_over(&mut self, now: Timestamp, host: Host, root: &mut Tfa) -> Vec<Verdict> {
+        if !self.faults.keys().any(|(fault, place)| *place == Place::Host(host) && self.rules.stops(fault)) {
+            return Vec::new();
         }
+        let mut gone = Vec::new();
         for ((fault, place), known) in &mut self.faults {
-            if known.nodes.remove(&host) {
-                known.nodes.insert(ROOT);
-                root.watch(now, fault, *place);
+            if !known.nodes.remove(&host) {
+                continue;
+            }
+            match self.rules.position(fault) {
+                Some(_) => {
+                    known.nodes.insert(ROOT);
+                    root.watch(now, fault, *place);
+                }
+                None => gone.push(Verdict { finding: Finding::Over, ..known.verdict.clone() }),
             }
         }
+        gone.into_iter().flat_map(|over| self.list(host, over)).collect()
     }
 
     fn list(&mut self, from: Host, verdict: Verdict) -> Vec<Verdict> {
@@ -80,7 +87,7 @@ impl Register {
                     known.nodes.insert(from);
                     false
                 }
-                None => true,
+                None => !self.is_explained(&verdict),
             },
             Finding::Over => self
                 .faults
@@ -101,9 +108,28 @@ impl Register {
         news
     }
 
-    /// Swaps the rules. What is known stays.
-    pub fn deploy(&mut self, rules: RuleBase) {
+    /// Whether a known fault of the same host explains this one. Its node did not know of that: symptoms of
+    /// one host may go to different nodes while one of them is away.
+    fn is_explained(&self, verdict: &Verdict) -> bool {
+        let explains = |(fault, place): &(String, Place)| {
+            place.contains(verdict.place) && self.rules.covers(fault, &verdict.fault)
+        };
+        self.faults.keys().any(explains)
+    }
+
+    /// Swaps the rules, and returns what is news by the new ones about domains. What is known of hosts stays
+    /// until their nodes say otherwise.
+    pub fn deploy(&mut self, rules: RuleBase) -> Vec<Verdict> {
         self.rules = rules;
+        let is_gone =
+            |key: &&(String, Place)| key.1.scope() == Scope::Domain && self.rules.position(&key.0).is_none();
+        let gone: Vec<(String, Place)> = self.faults.keys().filter(is_gone).cloned().collect();
+        let gone = gone.iter().filter_map(|key| self.faults.remove(key));
+        let over = |known: Fault| Verdict { finding: Finding::Over, ..known.verdict };
+        let mut news: Vec<Verdict> = gone.map(over).collect();
+        let domains: BTreeSet<Domain> = self.domains.values().copied().collect();
+        news.extend(domains.into_iter().flat_map(|domain| self.conclude(domain)));
+        news
     }
 
     /// All that is known.
@@ -139,18 +165,25 @@ impl Register {
                 news.push(Verdict::new(&rule, place, Finding::Over));
                 continue;
             }
-            for Fault { verdict: known, .. } in self.faults.values_mut() {
-                let is_inside =
-                    known.place.host().is_some_and(|host| self.domains.get(&host) == Some(&domain));
-                if is_inside && rule.covers.contains(&known.fault) {
-                    known.finding = Finding::Superseded;
-                }
-            }
             let verdict = Verdict::new(&rule, place, Finding::Confirmed);
             self.faults.insert((rule.fault, place), Fault { verdict: verdict.clone(), nodes: [ROOT].into() });
             news.push(verdict);
         }
+        self.mark(domain);
         news
+    }
+
+    /// What a known fault of a domain explains is superseded as long as it lasts.
+    fn mark(&mut self, domain: Domain) {
+        let of_domain = self.faults().filter(|known| known.place == Place::Domain(domain));
+        let known: Vec<String> = of_domain.map(|known| known.fault.clone()).collect();
+        for Fault { verdict, .. } in self.faults.values_mut() {
+            let is_inside = verdict.place.host().is_some_and(|host| self.domains.get(&host) == Some(&domain));
+            if is_inside {
+                let is_explained = known.iter().any(|fault| self.rules.covers(fault, &verdict.fault));
+                verdict.finding = if is_explained { Finding::Superseded } else { Finding::Confirmed };
+            }
+        }
     }
 }
 

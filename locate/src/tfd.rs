@@ -1,6 +1,7 @@
 //! TFD (FL-3, algorithm 1 of the paper): brings each symptom to who collects those of its suspect.
 //!
-//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. Symptoms may
+//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. What a receiver
+//! has acknowledged just before it went away goes there, too: it may not have analysed that. Symptoms may
 //! arrive twice, which analysis does not mind.
 
 use alloc::{
@@ -35,6 +36,9 @@ pub struct Pace {
     pub patience: Duration,
     /// For how long it is, unless something is heard of it.
     pub absence: Duration,
+    /// For how long a symptom that was acknowledged is kept for a substitute: as long as it takes to find out
+    /// that its receiver is away, and the receiver may have taken to analyse it.
+    pub recall: Duration,
 }
 
 impl Default for Pace {
@@ -43,6 +47,7 @@ impl Default for Pace {
             repeat: Duration::from_secs(1),
             patience: Duration::from_millis(300),
             absence: Duration::from_secs(10),
+            recall: Duration::from_secs(5),
         }
     }
 }
@@ -73,6 +78,7 @@ pub struct Tfd {
     back: BTreeMap<Host, Timestamp>,
     said: BTreeMap<(Kind, Place), Timestamp>,
     under_way: BTreeMap<Ticket, UnderWay>,
+    received: Vec<Received>,
     next: u64,
     outbox: VecDeque<Action>,
 }
@@ -86,6 +92,14 @@ struct UnderWay {
     is_repeated: bool,
 }
 
+/// A symptom that a localisation node has acknowledged.
+#[derive(Debug)]
+struct Received {
+    by: Host,
+    symptom: Symptom,
+    seen: Timestamp,
+}
+
 impl Tfd {
     /// A machine for host `me`.
     pub fn new(me: Host, tree: Tree, pace: Pace) -> Self {
@@ -97,6 +111,7 @@ impl Tfd {
             back: BTreeMap::new(),
             said: BTreeMap::new(),
             under_way: BTreeMap::new(),
+            received: Vec::new(),
             next: 0,
             outbox: VecDeque::new(),
         }
@@ -106,6 +121,7 @@ impl Tfd {
     pub fn handle_symptom(&mut self, now: Timestamp, symptom: Symptom) {
         let Some(host) = symptom.suspect.host().filter(|&host| self.tree.contains(host)) else { return };
         self.said.retain(|_, said| now.since(*said) < self.pace.repeat);
+        self.forget_what_is_old(now);
         let key = (symptom.kind, symptom.suspect);
         if self.said.contains_key(&key) || self.under_way.len() >= UNDER_WAY_MAX {
             return;
@@ -117,8 +133,13 @@ impl Tfd {
 
     /// A receiver has acknowledged.
     pub fn handle_received(&mut self, ticket: Ticket) {
-        if let Some(sent) = self.under_way.remove(&ticket) {
-            self.handle_present(sent.to);
+        if let Some(UnderWay { to, symptom, seen, .. }) = self.under_way.remove(&ticket) {
+            self.handle_present(to);
+            if to != ROOT && self.received.len() < UNDER_WAY_MAX {
+                let key = (symptom.kind, symptom.suspect);
+                self.received.retain(|it| (it.symptom.kind, it.symptom.suspect) != key);
+                self.received.push(Received { by: to, symptom, seen });
+            }
         }
     }
 
@@ -128,10 +149,27 @@ impl Tfd {
         self.back.remove(&host);
     }
 
-    /// A host is away, or has no room.
+    /// A host is away, or has no room. A substitute begins with what that host has acknowledged of late.
     pub fn handle_absent(&mut self, now: Timestamp, host: Host, why: Absence) {
         self.absent.insert(host, why);
         self.back.insert(host, now + self.pace.absence);
+        self.forget_what_is_old(now);
+        let lost: Vec<Received> = self.received.extract_if(.., |it| it.by == host).collect();
+        for Received { symptom, .. } in lost {
+            // It counts from now on: nobody has analysed it.
+            if let Some(suspect) = symptom.suspect.host() {
+                self.send(now, suspect, symptom, now);
+            }
+        }
+    }
+
+    /// The root has located a fault of a host because of which nothing runs there, or found out that it is
+    /// over.
+    pub fn handle_stopped(&mut self, now: Timestamp, host: Host, is_over: bool) {
+        match is_over {
+            true => self.handle_present(host),
+            false => self.handle_absent(now, host, Absence::Dead),
+        }
     }
 
     /// Time has passed.
@@ -168,6 +206,10 @@ impl Tfd {
         self.outbox.pop_front()
     }
 
+    fn forget_what_is_old(&mut self, now: Timestamp) {
+        self.received.retain(|it| now.since(it.seen) < self.pace.recall);
+    }
+
     fn send(&mut self, now: Timestamp, host: Host, mut symptom: Symptom, seen: Timestamp) {
         symptom.ago = now.since(seen);
         let to = self.tree.collector(host, &self.absent);
@@ -186,6 +228,34 @@ impl Tfd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_node_has_acknowledged_before_it_went_away_goes_to_its_substitute() {
+        let tree = Tree::new(20, 3).unwrap();
+        let mut tfd = Tfd::new(Host(0), tree, Pace::default());
+        let symptom = |suspect| Symptom {
+            kind: Kind::Ended,
+            suspect: Place::Host(Host(suspect)),
+            witness: Host(0),
+            ago: Duration::ZERO,
+            value: 1.0,
+            threshold: 1.0,
+        };
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        // Host 4 collects of hosts 13 and 14, host 5 of host 16.
+        for (ms, suspect) in [(0, 14), (4000, 13), (4500, 16)] {
+            tfd.handle_symptom(at(ms), symptom(suspect));
+            while let Some(Action::Send { ticket, .. }) = tfd.poll_action() {
+                tfd.handle_received(ticket);
+            }
+        }
+        tfd.handle_absent(at(6000), Host(4), Absence::Dead);
+        let sent: Vec<_> = core::iter::from_fn(|| tfd.poll_action()).collect();
+        let [Action::Send { to, symptom, .. }] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!((*to, symptom.suspect), (Host(1), Place::Host(Host(13))), "host 14's was long ago");
+        tfd.handle_absent(at(6500), Host(4), Absence::Dead);
+        assert_eq!(tfd.poll_action(), None, "it was sent");
+    }
 
     #[test]
     fn a_symptom_that_lasts_is_sent_once_in_a_while() {

@@ -7,8 +7,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod world {
+    pub mod draw;
     pub mod host;
     pub mod injected;
+    pub mod judge;
     pub mod run;
 }
 
@@ -52,10 +54,7 @@ fn a_substitute_finds_what_its_dead_or_overloaded_localisation_node_would_have_f
     // Host 13 is a child of host 4, which is a child of host 1.
     for overloaded in [false, true] {
         let away = if overloaded { Injected::Overloaded(4) } else { Injected::Dead(4) };
-        let mut world = World::new(
-            1,
-            Settings { hosts: 40, faults: vec![(0, away), (2000, Injected::Dead(13))], noise: 0.0 },
-        );
+        let mut world = World::new(1, Settings::new(40, vec![(0, away), (2000, Injected::Dead(13))]));
         world.run();
         world.check().unwrap();
     }
@@ -65,7 +64,7 @@ fn a_substitute_finds_what_its_dead_or_overloaded_localisation_node_would_have_f
 fn a_fault_is_over_although_the_localisation_node_that_has_confirmed_it_is_dead() {
     // Host 4 confirms it, as host 13 is its child. Hosts with odd numbers recover.
     let faults = vec![(0, Injected::DiskFull(13)), (6000, Injected::Dead(4))];
-    let mut world = World::new(1, Settings { hosts: 40, faults, noise: 0.0 });
+    let mut world = World::new(1, Settings::new(40, faults));
     world.run();
     assert_eq!(world.confirmed().count(), 2);
     world.recover();
@@ -77,7 +76,7 @@ fn a_fault_is_over_although_the_localisation_node_that_has_confirmed_it_is_dead(
 fn other_rules_do_not_make_a_node_forget_what_it_has_confirmed() {
     let world = || {
         let faults = vec![(0, Injected::DiskFull(13))];
-        let mut world = World::new(1, Settings { hosts: 40, faults, noise: 0.0 });
+        let mut world = World::new(1, Settings::new(40, faults));
         world.run();
         world.check().unwrap();
         world
@@ -98,7 +97,7 @@ fn other_rules_do_not_make_a_node_forget_what_it_has_confirmed() {
 #[test]
 fn noise_alone_is_no_fault() {
     for seed in 0..50 {
-        let mut world = World::new(seed, Settings { hosts: 40, faults: vec![], noise: 0.2 });
+        let mut world = World::new(seed, Settings { noise: 0.2, ..Settings::new(40, vec![]) });
         world.run();
         assert_eq!(world.confirmed().count(), 0, "seed {seed}");
     }
@@ -111,7 +110,7 @@ fn messages_per_host_and_second_stay_flat() {
     let mut rates = Vec::new();
     for hosts in [128, 1000, 10_000] {
         let faults = (0..hosts / 64).map(|index| (500, Injected::Unbalanced(index * 64 + 63))).collect();
-        let mut world = World::new(7, Settings { hosts, faults, noise: 0.05 });
+        let mut world = World::new(7, Settings { noise: 0.05, ..Settings::new(hosts, faults) });
         world.run();
         world.check().unwrap();
         let (mean, worst) = world.messages_per_host_and_second();

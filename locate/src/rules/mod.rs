@@ -171,6 +171,17 @@ impl RuleBase {
         &self.rules
     }
 
+    /// Whether nothing runs on a host with this fault.
+    pub fn stops(&self, fault: &str) -> bool {
+        self.position(fault).is_some_and(|index| self.rules[index].stops)
+    }
+
+    /// Whether a fault explains another one of the same place, or of its host.
+    pub(crate) fn covers(&self, fault: &str, other: &str) -> bool {
+        let rule = self.position(fault).map(|index| &self.rules[index]);
+        rule.is_some_and(|rule| rule.covers.iter().any(|covered| covered == other))
+    }
+
     /// Where the rule about this fault stands among them.
     pub(crate) fn position(&self, fault: &str) -> Option<usize> {
         self.rules.iter().position(|rule| rule.fault == fault)

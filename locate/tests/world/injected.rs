@@ -4,15 +4,17 @@ use everfold_locate::{
     place::{Host, Place},
     probe::Reading,
     symptom::Kind,
+    tree::ROOT,
 };
 use everfold_protocol::Rank;
 
-/// A fault. Each rank runs on the host of its number.
+/// A fault. Each rank runs on the host of its number. Of a fault with two hosts, the first is faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injected {
     Dead(u32),
     Frozen(u32),
     Overloaded(u32),
+    MemoryShort(u32),
     DiskFull(u32),
     DiskFailing(u32),
     OutOfMemory(u32),
@@ -22,7 +24,21 @@ pub enum Injected {
     NeverCalled(u32),
     LinkSlow(u32, u32),
     LinkLossy(u32, u32),
+    NetworkSlow(u32, u32),
+    NetworkLossy(u32, u32),
 }
+
+/// Who observes a symptom.
+#[derive(Clone, Copy, Debug)]
+pub enum Witness {
+    /// Some other hosts.
+    Peers,
+    /// This one.
+    One(u32),
+}
+
+/// For how long the end of a process is told. Other symptoms last as long as their fault.
+const ENDED_MS: u64 = 1000;
 
 impl Injected {
     /// What rules call it.
@@ -31,6 +47,7 @@ impl Injected {
             Self::Dead(_) => "host_dead",
             Self::Frozen(_) => "host_frozen",
             Self::Overloaded(_) => "host_overloaded",
+            Self::MemoryShort(_) => "memory_short",
             Self::DiskFull(_) => "disk_full",
             Self::DiskFailing(_) => "disk_failing",
             Self::OutOfMemory(_) => "out_of_memory",
@@ -40,20 +57,31 @@ impl Injected {
             Self::NeverCalled(_) => "never_called",
             Self::LinkSlow(..) => "link_slow",
             Self::LinkLossy(..) => "link_lossy",
+            Self::NetworkSlow(..) => "network_slow",
+            Self::NetworkLossy(..) => "network_lossy",
         }
     }
 
-    /// What it is beside noise: a rank that does not call does not compute either, as one does that waits.
-    pub fn looks_like(self) -> Option<&'static str> {
-        matches!(self, Self::NeverCalled(_)).then_some("waits")
+    /// What else may be told of its host until it is confirmed itself: it explains that. A rank that does not
+    /// call does not compute either, as one does that waits.
+    pub fn explains(self) -> &'static [&'static str] {
+        match self {
+            Self::NeverCalled(_) => &["waits"],
+            Self::MemoryShort(_) => &["host_overloaded", "waits", "never_called"],
+            Self::NetworkSlow(..) => &["link_slow"],
+            Self::NetworkLossy(..) => &["link_lossy"],
+            _ => &[],
+        }
     }
 
     pub fn host(self) -> u32 {
         match self {
             Self::LinkSlow(host, _) | Self::LinkLossy(host, _) => host,
+            Self::NetworkSlow(host, _) | Self::NetworkLossy(host, _) => host,
             Self::Dead(host) | Self::Frozen(host) | Self::Overloaded(host) | Self::DiskFull(host) => host,
-            Self::DiskFailing(host) | Self::OutOfMemory(host) | Self::Crashed(host) => host,
-            Self::Diverging(host) | Self::Unbalanced(host) | Self::NeverCalled(host) => host,
+            Self::MemoryShort(host) | Self::DiskFailing(host) | Self::OutOfMemory(host) => host,
+            Self::Crashed(host) | Self::Diverging(host) => host,
+            Self::Unbalanced(host) | Self::NeverCalled(host) => host,
         }
     }
 
@@ -65,9 +93,13 @@ impl Injected {
             | Self::Crashed(_)
             | Self::Diverging(_)
             | Self::Unbalanced(_)
-            | Self::NeverCalled(_) => Place::Rank { rank: Rank(host.0), host },
+            | Self::NeverCalled(_) => self.rank(),
             _ => Place::Host(host),
         }
+    }
+
+    fn rank(self) -> Place {
+        Place::Rank { rank: Rank(self.host()), host: Host(self.host()) }
     }
 
     /// Whether the host does not run any more.
@@ -75,48 +107,71 @@ impl Injected {
         matches!(self, Self::Dead(_) | Self::Frozen(_))
     }
 
-    /// Symptoms that it causes in each period, and whether peers (or else the host itself, or its reader) observe them.
-    pub fn symptoms(self) -> &'static [(Kind, bool)] {
+    /// Symptoms that it causes in each period, of which place, and who observes them, `age_ms` after it began.
+    pub fn symptoms(self, age_ms: u64) -> Vec<(Kind, Place, Witness)> {
+        let (place, itself) = (self.place(), Witness::One(self.host()));
         match self {
-            Self::Dead(_) => &[(Kind::Silence, true), (Kind::Broken, true)],
-            Self::Frozen(_) => &[(Kind::Silence, true)],
-            Self::Overloaded(_) => &[(Kind::Late, true), (Kind::CpuPressure, false)],
-            Self::DiskFull(_) => &[(Kind::DiskFull, false)],
-            Self::DiskFailing(_) => &[(Kind::DiskError, false), (Kind::DiskSlow, false)],
-            Self::OutOfMemory(_) => &[(Kind::Ended, false), (Kind::OutOfMemory, false)],
-            Self::Crashed(_) => &[(Kind::Ended, false)],
-            Self::Diverging(_) => &[(Kind::Diverging, true)],
-            Self::Unbalanced(_) => &[(Kind::Late, true)],
-            Self::NeverCalled(_) => &[(Kind::NotCalled, true)],
-            Self::LinkSlow(..) => &[(Kind::SlowRead, false)],
-            Self::LinkLossy(..) => {
-                &[(Kind::FailedRead, false), (Kind::SlowRead, false), (Kind::LinkErrors, false)]
+            Self::Dead(_) => {
+                vec![(Kind::Silence, place, Witness::Peers), (Kind::Broken, place, Witness::Peers)]
+            }
+            Self::Frozen(_) => vec![(Kind::Silence, place, Witness::Peers)],
+            Self::Overloaded(_) => {
+                vec![(Kind::Late, place, Witness::Peers), (Kind::CpuPressure, place, itself)]
+            }
+            Self::MemoryShort(_) => vec![
+                (Kind::Late, self.rank(), Witness::Peers),
+                (Kind::MemoryPressure, place, itself),
+                (Kind::CpuPressure, place, itself),
+            ],
+            Self::DiskFull(_) => vec![(Kind::DiskFull, place, itself)],
+            Self::DiskFailing(_) => vec![(Kind::DiskError, place, itself), (Kind::DiskSlow, place, itself)],
+            // Who stands beside the master sees them, once.
+            Self::OutOfMemory(_) | Self::Crashed(_) if age_ms >= ENDED_MS => vec![],
+            Self::OutOfMemory(_) => {
+                [Kind::Ended, Kind::OutOfMemory].map(|kind| (kind, place, Witness::One(ROOT.0))).to_vec()
+            }
+            Self::Crashed(_) => vec![(Kind::Ended, place, Witness::One(ROOT.0))],
+            Self::Diverging(_) => vec![(Kind::Diverging, place, Witness::Peers)],
+            Self::Unbalanced(_) => vec![(Kind::Late, place, Witness::Peers)],
+            Self::NeverCalled(_) => vec![(Kind::NotCalled, place, Witness::Peers)],
+            Self::LinkSlow(_, to) => vec![(Kind::SlowRead, place, Witness::One(to))],
+            Self::LinkLossy(_, to) => [Kind::FailedRead, Kind::SlowRead, Kind::LinkErrors]
+                .map(|kind| (kind, place, Witness::One(to)))
+                .to_vec(),
+            // One link of the host shows it first of all.
+            Self::NetworkSlow(host, to) | Self::NetworkLossy(host, to) => {
+                let link = Place::Link { from: Host(host), to: Host(to) };
+                [place, link].map(|place| (Kind::SlowRead, place, Witness::One(to))).to_vec()
             }
         }
     }
 
-    /// Who observes what is not observed by peers.
-    pub fn observer(self) -> u32 {
-        match self {
-            Self::LinkSlow(_, to) | Self::LinkLossy(_, to) => to,
-            other => other.host(),
+    /// What a probe of a place reads that differs from what is usual.
+    pub fn readings(self, of: Place) -> &'static [(Reading, f64)] {
+        if of.host() != Some(Host(self.host())) {
+            return &[];
         }
-    }
-
-    /// What a probe of its place reads that differs from what is usual.
-    pub fn readings(self) -> &'static [(Reading, f64)] {
-        match self {
-            Self::Dead(_) | Self::Frozen(_) => &[],
-            Self::Overloaded(_) => &[(Reading::CpuStolen, 0.6)],
-            Self::DiskFull(_) => &[(Reading::DiskFree, 0.0)],
-            Self::DiskFailing(_) => &[(Reading::DiskErrors, 7.0)],
-            Self::OutOfMemory(_) => &[(Reading::OutOfMemory, 1.0), (Reading::Runs, 0.0)],
-            Self::Crashed(_) => &[(Reading::Runs, 0.0)],
-            Self::Diverging(_) => &[],
-            Self::Unbalanced(_) => &[(Reading::Computes, 0.95)],
-            Self::NeverCalled(_) => &[(Reading::Computes, 0.0)],
-            Self::LinkSlow(..) => &[(Reading::LinkSlowness, 10.0)],
-            Self::LinkLossy(..) => &[(Reading::LinkSlowness, 5.0), (Reading::LinkLoss, 0.1)],
+        match (self, of) {
+            (Self::MemoryShort(_), Place::Host(_)) => {
+                &[(Reading::MemoryPressure, 0.5), (Reading::CpuStolen, 0.6)]
+            }
+            // Who waits for memory does not compute.
+            (Self::MemoryShort(_), Place::Rank { .. }) => &[(Reading::Computes, 0.1)],
+            (Self::NetworkSlow(..), Place::Host(_) | Place::Link { .. }) => &[(Reading::LinkSlowness, 10.0)],
+            (Self::NetworkLossy(..), Place::Host(_) | Place::Link { .. }) => {
+                &[(Reading::LinkSlowness, 5.0), (Reading::LinkLoss, 0.1)]
+            }
+            _ if of != self.place() => &[],
+            (Self::Overloaded(_), _) => &[(Reading::CpuStolen, 0.6)],
+            (Self::DiskFull(_), _) => &[(Reading::DiskFree, 0.0)],
+            (Self::DiskFailing(_), _) => &[(Reading::DiskErrors, 7.0)],
+            (Self::OutOfMemory(_), _) => &[(Reading::OutOfMemory, 1.0), (Reading::Runs, 0.0)],
+            (Self::Crashed(_), _) => &[(Reading::Runs, 0.0)],
+            (Self::Unbalanced(_), _) => &[(Reading::Computes, 0.95)],
+            (Self::NeverCalled(_), _) => &[(Reading::Computes, 0.0)],
+            (Self::LinkSlow(..), _) => &[(Reading::LinkSlowness, 10.0)],
+            (Self::LinkLossy(..), _) => &[(Reading::LinkSlowness, 5.0), (Reading::LinkLoss, 0.1)],
+            _ => &[],
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Virtual time: messages with delays and losses, until all symptoms had time to be analysed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use everfold_locate::{
     learn::record::{Event, Line},
-    place::{Host, Place},
-    probe::{Answer, Reading},
+    place::{Domain, Host, Place},
+    probe::{Answer, Probe, Reading},
     register::Register,
     rules::RuleBase,
     symptom::{Kind, Symptom},
     tfa::{self, Finding, Question, Verdict},
     tfd::{self, Ticket},
-    tree::{Absence, Tree},
+    tree::{Absence, ROOT, Tree},
 };
 use everfold_protocol::{Rank, time::Timestamp};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{
     host::Node,
-    injected::{Injected, USUAL},
+    injected::{Injected, USUAL, Witness},
 };
 
 const MS: u64 = 1_000_000;
@@ -35,13 +35,29 @@ pub struct Settings {
     pub faults: Vec<(u64, Injected)>,
     /// How many symptoms without a cause a host observes in each period.
     pub noise: f64,
+    pub domains: BTreeMap<Host, Domain>,
+    /// When, in milliseconds, all hosts are given other rules.
+    pub rules: Option<(u64, RuleBase)>,
+}
+
+impl Settings {
+    pub fn new(hosts: u32, faults: Vec<(u64, Injected)>) -> Self {
+        Self { hosts, faults, noise: 0.0, domains: BTreeMap::new(), rules: None }
+    }
 }
 
 enum Message {
-    Symptom { from: u32, ticket: Ticket, symptom: Symptom },
+    Symptom {
+        from: u32,
+        ticket: Ticket,
+        symptom: Symptom,
+    },
     Received(Ticket),
     Answer(Question, Answer),
     Report(Host, Verdict),
+    Rules(RuleBase),
+    /// The root has told this.
+    Located(Verdict),
 }
 
 pub struct World {
@@ -49,61 +65,33 @@ pub struct World {
     settings: Settings,
     nodes: Vec<Node>,
     register: Register,
+    /// The newest rules.
+    rules: RuleBase,
     agenda: BTreeMap<(u64, u64), (u32, Message)>,
     number: u64,
     now_ms: u64,
     /// What the nodes have recorded.
     pub record: Vec<Line>,
+    /// What the root has told first of all that was wrong.
+    pub wrong: Option<String>,
 }
 
 impl World {
-    pub fn random(seed: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let hosts = random.random_range(8..60);
-        let count = random.random_range(0..4);
-        let mut victims: Vec<u32> = Vec::new();
-        let mut faults = Vec::new();
-        for _ in 0..count {
-            // The root is where the master is: the job ends with it.
-            let host = random.random_range(1..hosts);
-            let to = (host + random.random_range(1..hosts)) % hosts;
-            if victims.contains(&host) || victims.contains(&to) {
-                continue;
-            }
-            victims.extend([host, to]);
-            let all = [
-                Injected::Dead(host),
-                Injected::Frozen(host),
-                Injected::Overloaded(host),
-                Injected::DiskFull(host),
-                Injected::DiskFailing(host),
-                Injected::OutOfMemory(host),
-                Injected::Crashed(host),
-                Injected::Diverging(host),
-                Injected::Unbalanced(host),
-                Injected::NeverCalled(host),
-                Injected::LinkSlow(host, to),
-                Injected::LinkLossy(host, to),
-            ];
-            faults.push((random.random_range(0..5000), *all.choose(&mut random).unwrap()));
-        }
-        let noise = random.random_range(0.0..0.1);
-        Self::new(seed, Settings { hosts, faults, noise })
-    }
-
     pub fn new(seed: u64, settings: Settings) -> Self {
         let tree = Tree::new(settings.hosts, CHILDREN).unwrap();
         let rules = RuleBase::default();
         let nodes = (0..settings.hosts).map(|me| Node::new(me, tree, &rules)).collect();
         Self {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
+            register: Register::new(rules.clone(), settings.domains.clone()),
+            rules,
             settings,
             nodes,
-            register: Register::new(rules, BTreeMap::new()),
             agenda: BTreeMap::new(),
             number: 0,
             now_ms: 0,
             record: Vec::new(),
+            wrong: None,
         }
     }
 
@@ -112,6 +100,7 @@ impl World {
             if self.now_ms.is_multiple_of(PERIOD_MS) {
                 self.observe();
             }
+            self.change_rules();
             self.deliver();
             self.now_ms += 10;
         }
@@ -124,11 +113,30 @@ impl World {
         self.go_on();
     }
 
-    /// Gives all nodes other rules.
+    /// Gives all nodes other rules, once and for all.
     pub fn deploy(&mut self, rules: RuleBase) {
+        self.settings.rules = None;
+        self.rules = rules.clone();
+        (0..self.settings.hosts).for_each(|host| self.use_rules(host, rules.clone()));
+    }
+
+    fn use_rules(&mut self, host: u32, rules: RuleBase) {
         let now = self.now();
-        self.nodes.iter_mut().for_each(|node| node.tfa.deploy(now, rules.clone()));
-        self.register.deploy(rules);
+        self.nodes[host as usize].tfa.deploy(now, rules.clone());
+        if host == ROOT.0 {
+            let news = self.register.deploy(rules);
+            self.tell(&news);
+        }
+    }
+
+    /// Each host hears of other rules at a time of its own.
+    fn change_rules(&mut self) {
+        if let Some((_, rules)) = self.settings.rules.take_if(|(at, _)| *at <= self.now_ms) {
+            self.rules = rules.clone();
+            for host in 0..self.settings.hosts {
+                self.arrive(host, Message::Rules(rules.clone()));
+            }
+        }
     }
 
     /// Lets time pass until nobody believes in a fault that is over.
@@ -145,32 +153,42 @@ impl World {
         }
     }
 
-    pub fn confirmed(&self) -> impl Iterator<Item = &Verdict> {
-        self.register.faults().filter(|verdict| verdict.finding == Finding::Confirmed)
+    /// All that the root knows.
+    pub fn listed(&self) -> impl Iterator<Item = &Verdict> {
+        self.register.faults()
     }
 
-    pub fn check(&self) -> Result<(), String> {
-        for verdict in self.confirmed() {
-            let explains =
-                |it: Injected| it.fault() == verdict.fault || it.looks_like() == Some(&*verdict.fault);
-            if !self.injected().any(|it| it.place() == verdict.place && explains(it)) {
-                return Err(format!(
-                    "{} of {} was not injected: {:?}",
-                    verdict.fault, verdict.place, self.settings.faults
-                ));
-            }
-        }
-        for fault in self.injected() {
-            if !self.register.faults().any(|it| it.fault == fault.fault() && it.place == fault.place()) {
-                return Err(format!("{fault:?} was not confirmed: {:?}", self.settings.faults));
-            }
-        }
-        Ok(())
+    pub fn confirmed(&self) -> impl Iterator<Item = &Verdict> {
+        self.listed().filter(|verdict| verdict.finding == Finding::Confirmed)
     }
 
     /// Faults that were injected.
     pub fn injected(&self) -> impl Iterator<Item = Injected> {
         self.settings.faults.iter().map(|&(_, fault)| fault)
+    }
+
+    /// All that is injected, for people.
+    pub fn faults(&self) -> &[(u64, Injected)] {
+        &self.settings.faults
+    }
+
+    /// Whether the newest rules have this fault.
+    pub fn has_rule(&self, fault: &str) -> bool {
+        self.rules.rules().iter().any(|rule| rule.fault == fault)
+    }
+
+    pub fn domains(&self) -> impl Iterator<Item = Domain> {
+        let domains: BTreeSet<Domain> = self.settings.domains.values().copied().collect();
+        domains.into_iter()
+    }
+
+    pub fn domain_of(&self, host: Host) -> Option<Domain> {
+        self.settings.domains.get(&host).copied()
+    }
+
+    pub fn hosts_of(&self, domain: Domain) -> Vec<Host> {
+        let domains = self.settings.domains.iter();
+        domains.filter(|(_, of)| **of == domain).map(|(host, _)| *host).collect()
     }
 
     /// The mean, and that of the busiest host but the root.
@@ -185,25 +203,34 @@ impl World {
         Timestamp::from_nanos((self.now_ms + 1_000_000) * MS)
     }
 
-    fn active(&self) -> impl Iterator<Item = Injected> {
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Faults that have begun.
+    pub fn active(&self) -> impl Iterator<Item = Injected> {
         self.settings.faults.iter().filter(|(at, _)| *at <= self.now_ms).map(|&(_, fault)| fault)
     }
 
-    fn runs(&self, host: u32) -> bool {
+    pub fn runs(&self, host: u32) -> bool {
         !self.active().any(|fault| fault.stops() && fault.host() == host)
     }
 
     fn observe(&mut self) {
-        for fault in self.active().collect::<Vec<_>>() {
-            for &(kind, by_peers) in fault.symptoms() {
-                let peers: Vec<u32> = if by_peers {
-                    let hosts = self.settings.hosts;
-                    (1..4).map(|_| (fault.host() + self.random.random_range(1..hosts)) % hosts).collect()
-                } else {
-                    vec![fault.observer()]
+        // Where nothing runs, nothing else shows.
+        let begun = self.settings.faults.iter().filter(|(at, _)| *at <= self.now_ms);
+        let shows = begun.filter(|(_, fault)| fault.stops() || self.runs(fault.host()));
+        for (at, fault) in shows.copied().collect::<Vec<_>>() {
+            for (kind, place, witness) in fault.symptoms(self.now_ms - at) {
+                let hosts = self.settings.hosts;
+                let witnesses: Vec<u32> = match witness {
+                    Witness::Peers => {
+                        (1..4).map(|_| (fault.host() + self.random.random_range(1..hosts)) % hosts).collect()
+                    }
+                    Witness::One(witness) => vec![witness],
                 };
-                for witness in peers {
-                    self.observed(witness, kind, fault.place());
+                for witness in witnesses {
+                    self.observed(witness, kind, place);
                 }
             }
             if let Injected::Overloaded(host) = fault {
@@ -251,8 +278,13 @@ impl World {
         let now = self.now();
         let later = self.agenda.split_off(&(self.now_ms + 1, 0));
         for (to, message) in std::mem::replace(&mut self.agenda, later).into_values() {
-            if self.runs(to) {
+            let is_frozen = self.active().any(|fault| fault == Injected::Frozen(to));
+            // A host that comes back is told the newest rules.
+            if self.runs(to) || matches!(message, Message::Rules(_)) {
                 self.hear(to, message);
+            } else if is_frozen {
+                // It waits in a connection until the host runs again.
+                self.arrive_after(PERIOD_MS, to, message);
             }
         }
         for host in 0..self.settings.hosts {
@@ -275,7 +307,27 @@ impl World {
                 self.nodes[to as usize].tfa.handle_answer(now, question, answer)
             }
             Message::Report(from, verdict) => {
-                drop(self.register.handle_verdict(now, from, verdict, &mut self.nodes[to as usize].tfa))
+                let root = &mut self.nodes[to as usize].tfa;
+                let news = self.register.handle_verdict(now, from, verdict, root);
+                self.tell(&news);
+            }
+            Message::Rules(rules) => self.use_rules(to, rules),
+            Message::Located(Verdict { place, finding, .. }) => {
+                if let Place::Host(host) = place {
+                    self.nodes[to as usize].tfd.handle_stopped(now, host, finding == Finding::Over);
+                }
+            }
+        }
+    }
+
+    /// The root tells what is new: the master passes it on to all hosts.
+    fn tell(&mut self, news: &[Verdict]) {
+        for verdict in news {
+            let judged = self.judge(verdict);
+            self.wrong = self.wrong.take().or(judged.err());
+            if self.rules.stops(&verdict.fault) {
+                (0..self.settings.hosts)
+                    .for_each(|host| self.arrive(host, Message::Located(verdict.clone())));
             }
         }
     }
@@ -292,7 +344,7 @@ impl World {
         }
         while let Some(action) = self.nodes[host as usize].tfa.poll_action() {
             match action {
-                tfa::Action::Ask { question, place, .. } => self.probe(host, question, place),
+                tfa::Action::Ask { question, probe, place } => self.probe(host, question, probe, place),
                 // What the root has to know goes over a connection that does not lose anything.
                 tfa::Action::Report(verdict) => {
                     self.note(host, now, Event::from(&verdict));
@@ -312,20 +364,33 @@ impl World {
         self.record.push(Line { node: host, at: std::time::Duration::from_nanos(at.as_nanos()), event });
     }
 
-    /// The suspect answers if it runs; the system of a frozen host still accepts connections. Probes are not
-    /// lost: drivers repeat them.
-    fn probe(&mut self, asker: u32, question: Question, place: Place) {
+    /// The suspect answers if it runs; the system of a frozen host still accepts connections.
+    fn probe(&mut self, asker: u32, question: Question, probe: Probe, place: Place) {
         let host = place.host().unwrap().0;
         self.nodes[asker as usize].messages += 1;
-        if self.active().any(|fault| fault == Injected::Frozen(host)) {
-            let answer = Answer(vec![(Reading::Answers, 0.0), (Reading::Connects, 1.0)]);
-            self.post(asker, asker, Message::Answer(question, answer));
-        } else if self.runs(host) {
-            let wrong =
-                self.active().filter(|fault| fault.place() == place).flat_map(|fault| fault.readings());
-            let answer = Answer(USUAL.iter().chain(wrong).copied().collect());
-            self.post(host, asker, Message::Answer(question, answer));
+        let runs = f64::from(u8::from(self.runs(host)));
+        if probe == Probe::Response {
+            // The asker tries itself, more than once.
+            let connects = if self.active().any(|it| it == Injected::Dead(host)) { 0.0 } else { 1.0 };
+            let answer = Answer(vec![(Reading::Answers, runs), (Reading::Connects, connects)]);
+            return self.post(asker, asker, Message::Answer(question, answer));
         }
+        let executor = match (probe, place) {
+            (Probe::Link, Place::Link { to, .. }) => to.0,
+            (Probe::Link, _) if asker != host => asker,
+            (Probe::Link, _) => (asker + 1) % self.settings.hosts,
+            _ => host,
+        };
+        if !self.runs(executor) || self.random.random_bool(LOSS) {
+            return;
+        }
+        let answer = if self.runs(host) {
+            let wrong = self.active().flat_map(|fault| fault.readings(place));
+            USUAL.iter().chain(wrong).copied().collect()
+        } else {
+            vec![(Reading::Answers, 1.0)]
+        };
+        self.send(executor, asker, Message::Answer(question, Answer(answer)));
     }
 
     fn send(&mut self, from: u32, to: u32, message: Message) {
@@ -338,8 +403,16 @@ impl World {
 
     fn post(&mut self, from: u32, to: u32, message: Message) {
         self.nodes[from as usize].messages += 1;
+        self.arrive(to, message);
+    }
+
+    fn arrive(&mut self, to: u32, message: Message) {
+        let delay_ms = self.random.random_range(1..20);
+        self.arrive_after(delay_ms, to, message);
+    }
+
+    fn arrive_after(&mut self, delay_ms: u64, to: u32, message: Message) {
         self.number += 1;
-        let at = self.now_ms + self.random.random_range(1..20);
-        self.agenda.insert((at, self.number), (to, message));
+        self.agenda.insert((self.now_ms + delay_ms, self.number), (to, message));
     }
 }

@@ -17,7 +17,7 @@ use everfold_locate::{
 };
 use everfold_protocol::{
     Timestamp,
-    locating::{FromLocator, HostRef, ToLocator},
+    locating::{Component, FromLocator, HostRef, Located, ToLocator},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -145,7 +145,10 @@ impl Node {
             ToLocator::Hosts(hosts) => self.begin(hosts),
             // The root has listed it before it told the master.
             ToLocator::Located(_) if self.is_root() => {}
-            ToLocator::Located(located) => self.config.faults.note(located),
+            ToLocator::Located(located) => {
+                self.heed(&located);
+                self.config.faults.note(located);
+            }
             ToLocator::Rules(text) => self.deploy(&text),
         }
     }
@@ -194,7 +197,8 @@ impl Node {
                 self.rules = rules;
                 if let Some(it) = &mut self.place {
                     it.tfa.deploy(now, self.rules.clone());
-                    it.register.deploy(self.rules.clone());
+                    let news = it.register.deploy(self.rules.clone());
+                    self.tell(news);
                 }
                 tracing::info!(rules = self.rules.rules().len(), "other rules locate faults from now on");
             }
@@ -338,14 +342,33 @@ impl Node {
         self.let_time_pass();
     }
 
-    /// At the root: lists what was located, and tells everybody.
+    /// At the root: lists what was located.
     fn register(&mut self, from: Host, verdict: Verdict) {
         let now = self.now();
         let Some(it) = &mut self.place else { return };
-        for news in it.register.handle_verdict(now, from, verdict, &mut it.tfa) {
-            let located = Arc::new(told::located(&news, &it.hosts));
+        let news = it.register.handle_verdict(now, from, verdict, &mut it.tfa);
+        self.tell(news);
+    }
+
+    /// At the root: tells everybody what is new.
+    fn tell(&mut self, news: Vec<Verdict>) {
+        let Some(it) = self.place.as_ref().filter(|it| it.me == ROOT) else { return };
+        let hosts = it.hosts.clone();
+        for news in news {
+            let located = Arc::new(told::located(&news, &hosts));
+            self.heed(&located);
             self.config.faults.note(located.clone());
             (self.config.tell)(FromLocator::Located(located));
+        }
+    }
+
+    /// Nothing runs on a host, or again: its node collects no symptoms meanwhile.
+    fn heed(&mut self, located: &Located) {
+        let now = self.now();
+        let (Some(it), Component::Host(name)) = (&mut self.place, &located.component) else { return };
+        let host = (0..).map(Host).zip(&*it.hosts).find(|(_, host)| host.ranks == name.ranks);
+        if let (Some((host, _)), true) = (host, self.rules.stops(&located.fault)) {
+            it.tfd.handle_stopped(now, host, located.over);
         }
     }
 
