@@ -9,8 +9,8 @@
 //! over MPI what everfold has to know, once, and keep their numbers. This one sums an array with `MPI_Reduce`
 //! and with everfold, and sees that both agree. It takes an MPI library with its `mpicc` to build.
 //!
-//! With `--by-mpi` ranks on different hosts read each other by `MPI_Get`, too, where that is quicker than TCP.
-//! With `--tcp` ranks of one host read each other as if they were on different ones.
+//! With `--by-mpi` ranks on different hosts read each other by `MPI_Get`, too, where that is quicker than
+//! TCP. With `--tcp` ranks of one host read each other as if they were on different ones.
 
 use std::{
     collections::HashSet,
@@ -65,7 +65,7 @@ fn main() -> everfold::Result<()> {
             let outcome = session.reduce("sum", Sum(body)).root(0).await?;
             times.push(started.elapsed());
             if let Some(Sum(sum)) = outcome.value {
-                // Whole numbers: their sums are exact in whichever order.
+                // Sums of whole numbers are exact in any order.
                 assert!(sum[..] == by_mpi[..], "both sums are the same");
             }
         }

@@ -68,8 +68,8 @@ impl Job {
         self.hear(Event::Message { header, message: ToMaster::Join { peer, size: RANKS } });
     }
 
-    /// Both ranks of the first host end. Then the host is lost that has the replica of rank 2. Returns where that is
-    /// kept next, and where once that host is lost, too.
+    /// Both ranks of the first host end. Then the host is lost that has the replica of rank 2. Returns where
+    /// that is kept next, and where once that host is lost, too.
     fn replica_after_faults(mut self) -> [AgentId; 2] {
         for rank in [0, HOSTS] {
             let (process, ending) = (ProcessId::first(Rank(rank)), Ending::Signal(9));

@@ -180,8 +180,8 @@ fn memory(config: &RankConfig) -> (u64, Option<Arc<Region>>) {
     match shared {
         Ok((host, region)) => {
             if let Some(second) = &config.second {
-                let exposed = region.expose(&**second);
-                exposed.unwrap_or_else(|error| tracing::warn!(%error, "others read this process over TCP"));
+                let shown = second.show(&region);
+                shown.unwrap_or_else(|error| tracing::warn!(%error, "others read this process over TCP"));
             }
             (host, Some(region))
         }

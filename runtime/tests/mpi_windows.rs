@@ -1,13 +1,13 @@
-//! Reads by MPI pass the suite of all transports. To be started by `mpirun -n 2`, or alone: the process reads
-//! itself, as MPI lets a process do.
+//! Reads by MPI pass the suite of all transports, where a process reads itself. Started by `mpirun -n 2`,
+//! processes read each other, too.
 
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
 use everfold_protocol::{
-    Incarnation, ProcessId,
-    message::{ByteRange, Peer},
+    Generation, Incarnation, ProcessId, RegionOffset, WindowId,
+    message::{ByteRange, Peer, Place, RegionRef, WindowRef},
 };
 use everfold_runtime::{
     memory::{
@@ -17,14 +17,15 @@ use everfold_runtime::{
     },
     transport::{OneSidedRead, ReadError, conformance::check_window, mpi::MpiWindow, second::SecondWay},
 };
-use mpi::{environment::Threading, traits::*};
+use mpi::{environment::Threading, topology::SimpleCommunicator, traits::*};
+use tokio::runtime::Runtime;
 
 fn main() {
     let (universe, _) = mpi::initialize_with_threading(Threading::Multiple).unwrap();
     let world = universe.world();
     let window = Arc::new(MpiWindow::create(&world, 128 << 20).unwrap());
     let region = Region::new().unwrap();
-    region.expose(&*window).unwrap();
+    window.show(&region).unwrap();
     let windows = Arc::new(Windows::new(Some(region)));
     let me = Peer {
         process: ProcessId::first(world.rank() as u32),
@@ -42,7 +43,7 @@ fn main() {
         conforms(&*window, &me, &windows).await;
         leads_only_to_regions_of_first_processes(&window, &me, &windows).await;
     });
-    world.barrier();
+    read_the_neighbour(&world, &*window, &me, &windows, &runtime);
     println!("rank {}: reads by MPI conform", world.rank());
 }
 
@@ -59,6 +60,44 @@ fn array(windows: &Windows) -> Content {
 
 async fn conforms(reader: &dyn OneSidedRead, target: &Peer, windows: &Arc<Windows>) {
     check_window(reader, target, windows, array(windows), &content()).await;
+}
+
+/// Each process reads in turn what the next one shows, which waits in a barrier: within MPI.
+fn read_the_neighbour(
+    world: &SimpleCommunicator,
+    reader: &dyn OneSidedRead,
+    me: &Peer,
+    windows: &Windows,
+    runtime: &Runtime,
+) {
+    let shown = windows.publish(array(windows)).unwrap();
+    let Place::Region(offset) = shown.place else { panic!("it lies in the region") };
+    let region = me.region.unwrap();
+    let mine = [region.address, offset.0, shown.window.0, shown.generation.0];
+    let size = world.size() as usize;
+    let mut all = vec![0u64; mine.len() * size];
+    world.all_gather_into(&mine[..], &mut all[..]);
+    for rank in 0..size {
+        let next = (rank + 1) % size;
+        let &[address, offset, number, generation] = &all[next * mine.len()..][..mine.len()] else { return };
+        let (window, generation) = (WindowId(number), Generation(generation));
+        let neighbour = Peer {
+            process: ProcessId::first(next as u32),
+            region: Some(RegionRef { address, ..region }),
+            ..me.clone()
+        };
+        let window =
+            WindowRef { window, generation, place: Place::Region(RegionOffset(offset)), ..shown.clone() };
+        if rank == world.rank() as usize {
+            let range = ByteRange { start: 999, len: 2_000_001 };
+            let read = runtime.block_on(reader.read(&neighbour, &window, range)).unwrap();
+            assert!(read[..] == content()[999..2_001_000]);
+            let released = WindowRef { generation: Generation(generation.0 + 1), ..window };
+            let read = runtime.block_on(reader.read(&neighbour, &released, range));
+            assert!(matches!(read, Err(ReadError::Released)), "{read:?}");
+        }
+        world.barrier();
+    }
 }
 
 async fn leads_only_to_regions_of_first_processes(reader: &MpiWindow, target: &Peer, windows: &Windows) {

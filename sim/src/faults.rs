@@ -56,7 +56,8 @@ impl Gap {
     }
 }
 
-/// Bytes that arrive damaged however often they are read: those that a rank holds, or those that it keeps of others.
+/// Bytes that arrive damaged however often they are read: those that a rank holds, or those that it keeps of
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// Whether it is what the rank keeps of others. If not, ranks on its host map what it holds, and see no

@@ -3,8 +3,8 @@
 //! What ranks vote, when all save, what is complete, from which generation all go on and how often is decided
 //! by the rules that decide in real jobs: `everfold_planner::together` and
 //! `everfold_master::recovery::rollback`. A seed draws everything else: how long it takes to reduce, to write
-//! a part or a manifest, also far longer than a few checkpoints, which of them cannot be written, who dies when,
-//! also while all go back, and whether each host has a directory of its own.
+//! a part or a manifest, also far longer than a few checkpoints, which of them cannot be written, who dies
+//! when, also while all go back, and whether each host has a directory of its own.
 //!
 //! What has to hold:
 //! - ranks go on from a generation only if the parts of all ranks are there, of one job and of one call;

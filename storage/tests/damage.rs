@@ -139,7 +139,8 @@ fn a_log_that_ends_at_any_byte_has_what_was_stored_before() {
     let bytes = fs::read(log(&killed)).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let mut reached = 0;
-    // Every byte where a record of the log begins or ends would take minutes: the step meets all kinds of bytes.
+    // Every byte where a record of the log begins or ends would take minutes: the step meets all kinds of
+    // bytes.
     for cut in (0..=end).filter(|cut| cut % 11 == 0 || *cut == end) {
         let torn = directory.path().join(format!("torn-{cut}"));
         copy(&killed, &torn);

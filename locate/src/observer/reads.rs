@@ -17,8 +17,9 @@ use crate::{
 
 /// Reads that take so many times the usual time are slow.
 pub(super) const SLOW: f64 = 3.0;
-/// Where reads between others are as slow, the past does not count: they have to take so many times as long as
-/// the quicker ones.
+/// A link that is slower than in its past is slow only if it takes so many times as long as the quicker links
+/// now do: when bodies become longer, or more reads are on their way at once, all links are slower than
+/// before.
 const BEHIND: f64 = 2.0;
 /// Of less that is read without a break the time says nothing about the link.
 const BYTES_LEAST: u64 = 64 << 10;
@@ -174,10 +175,11 @@ impl Reads {
             self.pairs.iter().filter_map(|(link, pair)| Some((*link, lately(pair)?))).collect();
         let times: Vec<f64> = measured.iter().map(|(_, (_, time))| *time).collect();
         let to_peers = peers::ratios(&times);
-        let quick = quick(&times);
+        // A link that has not been read since may be slower by now, too.
+        let current = measured.iter().filter(|(_, (at, _))| *at == now).map(|(_, (_, time))| *time);
+        let quick = quick(current.collect());
         for (index, (link, (at, time))) in measured.iter().enumerate() {
             let Some(pair) = self.pairs.get_mut(link).filter(|_| *at == now) else { continue };
-            // Where all links are slower than before, bodies are longer, or more reads are on their way at once.
             let is_behind = quick.is_none_or(|quick| *time >= BEHIND * quick);
             let to_past = if is_behind { pair.to_past(*time) } else { 1.0 };
             pair.compare(now, *time, to_peers.as_ref().map_or(to_past, |ratios| ratios[index].max(to_past)));
@@ -206,11 +208,10 @@ impl Reads {
     }
 }
 
-/// The time per byte that at least a quarter of the links need.
-fn quick(times: &[f64]) -> Option<f64> {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    (sorted.len() >= peers::PEERS_LEAST).then(|| sorted[(sorted.len() - 1) / 4])
+/// The time per byte in which at least a quarter of the links read.
+fn quick(mut times: Vec<f64>) -> Option<f64> {
+    times.sort_by(f64::total_cmp);
+    (times.len() >= peers::PEERS_LEAST).then(|| times[(times.len() - 1) / 4])
 }
 
 /// Hosts of which several links are slow, and none that was measured is not.

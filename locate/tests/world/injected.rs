@@ -107,7 +107,8 @@ impl Injected {
         matches!(self, Self::Dead(_) | Self::Frozen(_))
     }
 
-    /// Symptoms that it causes in each period, of which place, and who observes them, `age_ms` after it began.
+    /// Symptoms that it causes in each period, of which place, and who observes them, `age_ms` after it
+    /// began.
     pub fn symptoms(self, age_ms: u64) -> Vec<(Kind, Place, Witness)> {
         let (place, itself) = (self.place(), Witness::One(self.host()));
         match self {

@@ -66,7 +66,8 @@ impl World {
         }
     }
 
-    /// Whether rules may say that another fault of its host explains it, or it shows nothing, as nothing runs.
+    /// Whether rules may say that another fault of its host explains it, or it shows nothing, as nothing
+    /// runs.
     fn is_explained(&self, fault: Injected) -> bool {
         let rules = RuleBase::default();
         let covers = |it: Injected| {

@@ -166,8 +166,8 @@ impl Master {
         self.tell_each_refused(id, ranks, refusal);
     }
 
-    /// Keeps a refusal until `ranks` have noted it, where ranks come back. Those that have the result have noted
-    /// that before.
+    /// Keeps a refusal until `ranks` have noted it, where ranks come back. Those that have the result have
+    /// noted that before.
     fn expect_notes(&mut self, id: ReductionId, ranks: Path, refusal: &Refusal) {
         if self.desk.policy.limits.ranks_return {
             let awaited = ranks.iter().filter(|rank| self.desk.members.takes_part(*rank)).collect();
@@ -212,8 +212,8 @@ impl Master {
         }
     }
 
-    /// Takes in that `sender` has the whole result, and where it lends it. Where ranks come back it has noted that,
-    /// also if the reduction was refused meanwhile.
+    /// Takes in that `sender` has the whole result, and where it lends it. Where ranks come back it has noted
+    /// that, also if the reduction was refused meanwhile.
     pub(super) fn collected(&mut self, sender: ProcessId, id: ReductionId, body: Option<Data>) {
         self.outcomes.note(id, sender.rank);
         let mut reduction = self.reductions.get_mut(&id);

@@ -56,8 +56,8 @@ impl Master {
     }
 
     /// Tells a process where to keep its replica, if there is a place: in another domain if there is one, and
-    /// where the fewest are. Where its standby is to be with it, hosts with faults come after all others. Returns
-    /// whether there is.
+    /// where the fewest are. Where its standby is to be with it, hosts with faults come after all others.
+    /// Returns whether there is.
     fn place_replica(&mut self, process: ProcessId) -> bool {
         let agents = self.desk.members.agents();
         let Some(own) = agents.of(process) else { return false };

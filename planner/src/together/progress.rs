@@ -51,14 +51,14 @@ impl Progress {
         (self.open > 0).then_some(self.open)
     }
 
-    /// The newest generation that all hosts are known to have, 0 for the beginning. A process that has come back
-    /// does not know it before the next one is complete.
+    /// The newest generation that all hosts are known to have, 0 for the beginning. A process that has come
+    /// back does not know it before the next one is complete.
     pub fn common(&self) -> Option<u64> {
         self.common
     }
 
-    /// What this rank gives. `saved` is the last generation of its own; `written` is how far it is with what it
-    /// writes of the open one.
+    /// What this rank gives. `saved` is the last generation of its own; `written` is how far it is with what
+    /// it writes of the open one.
     pub fn vote(
         &self,
         saved: u64,

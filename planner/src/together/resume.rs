@@ -2,9 +2,9 @@
 //! ones.
 //!
 //! Ranks look for the newest generation that all of them have, in rounds: each gives the newest that it has
-//! found, and where they differ, the next round asks for none that is newer than the oldest of these. They say
-//! which job has saved it, too: of two jobs, each may have saved a generation of the same number, but not at all
-//! hosts.
+//! found, and where they differ, the next round asks for none that is newer than the oldest of these. They
+//! say which job has saved it, too: of two jobs, each may have saved a generation of the same number, but not
+//! at all hosts.
 
 /// A generation that a rank has found, and the job that has saved it.
 pub type Found = (u64, u64);

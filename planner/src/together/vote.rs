@@ -68,7 +68,8 @@ pub enum Settled {
     Listed,
     /// Each host has the manifest. From now on, none needs the generation before.
     Complete,
-    /// This rank could not write. Nobody writes anything of it any more: each host removes what is there of it.
+    /// This rank could not write. Nobody writes anything of it any more: each host removes what is there of
+    /// it.
     Failed(u32),
     /// A rank that has come back does not know of it. The same follows.
     Unknown,
@@ -150,8 +151,8 @@ impl Tally {
             THERE.. => Some(Settled::Listed),
             rank => Some(Settled::Failed((rank - FAILED) as u32)),
         };
-        // The next one begins when each host has the manifest: until then the one before stays. It may need the room of
-        // one that was given up.
+        // The next one begins when each host has the manifest: until then the one before stays. It may need
+        // the room of one that was given up.
         let is_over = matches!(settled, Some(Settled::Complete | Settled::Removed));
         let is_writing = most_open > 0 && !is_over;
         let settled = settled.map(|settled| (most_open >> STAGE_BITS, settled));

@@ -46,20 +46,20 @@ impl Launch {
     /// Lets ranks on different hosts read each other's memory by `MPI_Get`, too, where that turns out to be
     /// quicker than TCP. A collective call over the communicator of [`from_mpi`](Self::from_mpi).
     ///
-    /// It pays where the network reads memory without the owner's processor, such as InfiniBand. Elsewhere MPI
-    /// answers only while the owner is within MPI: such reads bring nothing in time, go over TCP, and are not
-    /// tried again. For each host both ways are measured, and the quicker one is taken. What comes by MPI is
-    /// not authenticated.
+    /// It pays where the network reads memory without the owner's processor, such as InfiniBand. Elsewhere
+    /// MPI answers only while the owner is within MPI: such reads bring nothing in time, go over TCP, and are
+    /// not tried again. For each host both ways are measured, and the quicker one is taken. What comes by MPI
+    /// is not authenticated.
     ///
-    /// The first `shown_bytes` bytes of each process's shared memory are shown, which such a network pins until
-    /// the process ends; arrays beyond are read over TCP. MPI is needed until [`launch`](super::launch) returns,
-    /// and after the death of a rank it may not end by itself: `MPI_Finalize` waits for the dead with some
-    /// libraries. Errors of MPI that belong to no communicator are returned to their callers from now on (the
-    /// handler of `MPI_COMM_SELF`).
+    /// The first `shown_bytes` bytes of each process's shared memory are shown, which such a network pins
+    /// until the process ends; arrays beyond are read over TCP. MPI is needed until [`launch`](super::launch)
+    /// returns, and after the death of a rank it may not end by itself: `MPI_Finalize` waits for the dead
+    /// with some libraries. Errors of MPI that belong to no communicator are returned to their callers from
+    /// now on (the handler of `MPI_COMM_SELF`).
     ///
     /// # Errors
-    /// MPI was initialized for fewer threads than `Threading::Multiple`. The ranks of the job are not those of
-    /// `communicator`, or they show different numbers of bytes. All ranks hear the same.
+    /// MPI was initialized for fewer threads than `Threading::Multiple`. The ranks of the job are not those
+    /// of `communicator`, or they show different numbers of bytes. All ranks hear the same.
     pub fn read_by_mpi(
         mut self,
         communicator: &impl CommunicatorCollectives,

@@ -1,5 +1,5 @@
-//! Hosts that have a directory of checkpoints each, with the parts of their ranks: all is switched off while one
-//! of them is ahead of the other, and the next job goes on from the newest generation that both have.
+//! Hosts that have a directory of checkpoints each, with the parts of their ranks: all is switched off while
+//! one of them is ahead of the other, and the next job goes on from the newest generation that both have.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
 
 const PROGRAM: &str = "outlive::ignoring";
 const FILE: &str = "process = \"ignore\"\n[checkpoint]\ninterval = \"0 s\"";
-/// So many generations one host cannot complete.
+/// How many generations one host cannot complete.
 const BLOCKED: u64 = 100;
 
 pub(crate) fn add_to(suite: &mut Suite) {
@@ -92,7 +92,8 @@ fn goes_on(directories: &Directories) -> u64 {
 fn one_is_ahead(ahead: usize) {
     let directories: Directories = [Scratch::new(), Scratch::new()];
     run_until(start(CHECKPOINTS, Mark::new(), &directories), 0, 1, "step 30");
-    // What is there if all is killed before the other host has its newest manifest: of a generation that both have.
+    // What is there if all is killed before the other host has its newest manifest: of a generation that both
+    // have.
     let [mine, other] = [ahead, 1 - ahead].map(|host| directories[host].path());
     let newest = |path| complete(path).last().map(|place| number(place)).unwrap();
     let both = newest(mine).min(newest(other));

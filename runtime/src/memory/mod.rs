@@ -7,7 +7,6 @@
 //! | [`region`] | one region of shared memory per process, which peers map |
 //! | [`peer_region`] | a peer's region, as its readers see it |
 //! | [`seqlock`] | how a reader knows that what it has read was valid |
-//! | [`exposure`] | what of a region a library shows to other hosts |
 //! | [`lifeline`] | how peers on the same host notice the death of a process at once |
 //! | [`buffer`] | the bytes of one body or partial, lent out segment by segment |
 //! | [`window`] | which buffers peers may read, and until when |
@@ -16,7 +15,6 @@
 pub mod board;
 pub mod buffer;
 pub mod catalogue;
-pub mod exposure;
 pub mod lifeline;
 pub(crate) mod mapping;
 pub mod peer_region;

@@ -32,7 +32,6 @@ use offset_allocator::{Allocation, Allocator};
 
 use super::{
     catalogue,
-    exposure::Exposure,
     mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize, seal_length, shareable},
     seqlock,
 };
@@ -111,16 +110,13 @@ impl Region {
         self.lock().warm_bytes_max = WARM_BYTES_MAX.min(share);
     }
 
-    /// Shows the beginning of the region to other hosts, as long as this process lives. To be called once.
-    ///
-    /// # Errors
-    /// What the library says that is to show it.
-    pub fn expose(&self, to: &dyn Exposure) -> io::Result<()> {
-        let bytes = to.bytes_max().min(self.mapping.len() as u64);
-        // From now on the region is not unmapped, and blocks keep their pages.
+    /// Its beginning, at most `bytes_max` bytes, which stay mapped as long as this process lives, and keep
+    /// their pages: for a library that shows them to other hosts. A network pins the pages that it reads.
+    /// Blocks are taken from the beginning first.
+    pub fn expose(&self, bytes_max: u64) -> NonNull<[u8]> {
+        let bytes = bytes_max.min(self.mapping.len() as u64);
         self.lock().exposed_bytes = bytes;
-        // SAFETY: an exposed region is not unmapped, see `drop`.
-        unsafe { to.show(self.mapping.at(0), bytes as usize) }
+        NonNull::slice_from_raw_parts(self.mapping.at(0), bytes as usize)
     }
 
     /// From now on every block stays as it is, also when it is dropped: peers may read on after this process
@@ -180,7 +176,6 @@ impl Region {
         if blocks.retired {
             return;
         }
-        // A network that reads them has pinned the pages of what is exposed.
         let is_exposed = (block.offset as u64) < blocks.exposed_bytes;
         if blocks.warm_bytes + bytes as u64 > blocks.warm_bytes_max && !is_exposed {
             // SAFETY: the block is ours alone and is about to be free; its content is arbitrary from here on.
@@ -197,7 +192,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         let is_exposed = self.lock().exposed_bytes > 0;
         if !is_exposed {
-            // SAFETY: it is dropped here only, and nobody uses it afterwards.
+            // SAFETY: it is dropped here only, and nobody uses it afterwards: it is not exposed.
             unsafe { ManuallyDrop::drop(&mut self.mapping) };
         }
     }

@@ -1,5 +1,5 @@
-//! A death at any byte: a process copies its vault, and what reaches the agent ends after every byte. What is in the
-//! replica then is what the vault had after one of its calls, and never a mixture.
+//! A death at any byte: a process copies its vault, and what reaches the agent ends after every byte. What is
+//! in the replica then is what the vault had after one of its calls, and never a mixture.
 
 use std::{fs::File, os::unix::fs::FileExt, time::Duration};
 
@@ -107,7 +107,8 @@ fn expected() -> Vec<Found> {
     (0..CALLS.len()).map(after).collect()
 }
 
-/// Copies a vault to an agent, to which so many bytes come. Returns how many there were, and what is in the replica.
+/// Copies a vault to an agent, to which so many bytes come. Returns how many there were, and what is in the
+/// replica.
 async fn copied(bytes_most: u64) -> (u64, Option<Found>) {
     let log = ResultLog::open(own_files().unwrap(), JOB, process(), BYTES_MAX).unwrap();
     let replicas = Replicas::default();

@@ -5,6 +5,7 @@
 //! goes over TCP, and so do all later reads from that host.
 
 use std::{
+    fmt, io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,10 +14,16 @@ use dashmap::{DashMap, mapref::one::RefMut};
 use everfold_protocol::message::{ByteRange, Peer, WindowRef};
 
 use super::{Fetched, OneSidedRead, ReadError};
-use crate::memory::exposure::Exposure;
+use crate::memory::region::Region;
 
 /// Reads regions on other hosts, and shows the one of this process.
-pub trait SecondWay: OneSidedRead + Exposure {
+pub trait SecondWay: OneSidedRead + fmt::Debug {
+    /// Shows this region, or its beginning. To be called once, before others read it.
+    ///
+    /// # Errors
+    /// What the library says, for instance that no more memory may be pinned.
+    fn show(&self, region: &Region) -> io::Result<()>;
+
     /// Whether it leads to this window.
     fn leads_to(&self, peer: &Peer, window: &WindowRef) -> bool;
 

@@ -193,8 +193,8 @@ impl Judgement<'_> {
             return Ok(());
         }
         let end = |case: &Case| self.end(case).map(|ended| &ended.end);
-        // A process that was declared failed keeps what it has for itself. Of one whose bytes stay damaged nobody
-        // has anything.
+        // A process that was declared failed keeps what it has for itself. Of one whose bytes stay damaged
+        // nobody has anything.
         let spoilt = Reaches::new(self.schedule, Path::empty()).spoilt;
         let mut others = cases(planned).filter(|case| died(case.rank) == 0 && !spoilt.contains(case.rank));
         let is_received = others.any(|case| matches!(end(&case), Some(End::Received(_))));

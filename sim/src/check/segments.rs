@@ -93,7 +93,7 @@ impl Judgement<'_> {
                 let part = self.world.segments().parts.get(&(rank, index));
                 self.segment_has_ended(planned, rank, part, tally)?;
                 for outcome in part.iter().flat_map(|part| &part.outcomes) {
-                    // Whoever hears that a result is lost, as its bytes stay damaged, leaves the job.
+                    // A rank that hears that a result is lost, as its bytes stay damaged, leaves the job.
                     let may_be_alone = !Reaches::new(self.schedule, Path::empty()).spoilt.is_empty();
                     let has_none = matches!(outcome, Outcome::NoValue(_));
                     if !(may_be_alone && has_none) {

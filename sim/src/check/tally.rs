@@ -253,8 +253,8 @@ impl AddAssign<&Tally> for Tally {
     }
 }
 
-/// Whether so many bytes are about as many as travel in messages, as lie on the board if there is one, and as are
-/// in one segment or two.
+/// Whether so many bytes are about as many as travel in messages, as lie on the board if there is one, and as
+/// are in one segment or two.
 fn are_near_limits(schedule: &Schedule, bytes: u64) -> [bool; 3] {
     let is_near = |limit: u64| bytes.abs_diff(limit) <= NEAR_BYTES;
     let segment_bytes = schedule.pacing.segment_bytes;

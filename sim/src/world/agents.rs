@@ -40,7 +40,8 @@ impl World {
         }
     }
 
-    /// Lets an agent find the master after a while, or give up after its `patience` if there is none. Tells when.
+    /// Lets an agent find the master after a while, or give up after its `patience` if there is none. Tells
+    /// when.
     fn find_master(&mut self, host: u64, patience: Duration) -> Timestamp {
         if !self.settings.has_master() {
             let at = self.now() + patience;

@@ -61,7 +61,8 @@ impl World {
         self.process_mut(rank).replicas.damage_all();
     }
 
-    /// Notes that copies which `task` reads from one keeper have arrived damaged, or what was read beside them.
+    /// Notes that copies which `task` reads from one keeper have arrived damaged, or what was read beside
+    /// them.
     pub(super) fn doubt_sources(&mut self, keeper: ProcessId, task: &Task) {
         let of_keeper = task.sources.iter().filter(|source| source.process == keeper && is_copy(source));
         let owners = of_keeper.filter_map(|source| source.path.first());

@@ -106,8 +106,8 @@ impl World {
         self.schedule(self.now() + after, Happening::Garble(rank, reads));
     }
 
-    /// Lets what a rank holds, or keeps of others, arrive damaged however often it is read, from `after` now on,
-    /// for `time` if that is given.
+    /// Lets what a rank holds, or keeps of others, arrive damaged however often it is read, from `after` now
+    /// on, for `time` if that is given.
     pub fn damage(&mut self, after: Duration, rank: Rank, damage: Damage, time: Option<Duration>) {
         self.schedule(self.now() + after, Happening::Damage(rank, damage));
         if let Some(time) = time {

@@ -88,8 +88,8 @@ impl World {
         Some(failure(process, Fault::Unfit, "there is no window left for another one"))
     }
 
-    /// Whether what `reader` reads of what lies in another process's own memory arrives damaged, however often
-    /// it does.
+    /// Whether what `reader` reads of what lies in another process's own memory arrives damaged, however
+    /// often it does.
     pub(super) fn stays_damaged(&self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
         let Data::Window(window) = data else { return false };
         let (is_far, is_copy) = (self.home(reader) != self.host_of(owner), shows_copy(window));

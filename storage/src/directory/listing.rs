@@ -173,8 +173,8 @@ impl Directory {
         Ok(complete)
     }
 
-    /// The newest complete generation that is not newer than `most`. If there is none, but damaged ones are, that is
-    /// told.
+    /// The newest complete generation that is not newer than `most`. If there is none, but damaged ones are,
+    /// that is told.
     fn newest(&self, most: Generation) -> Result<(Place, Manifest), DirectoryError> {
         let complete = self.complete()?.into_iter().rfind(|(place, _)| place.generation <= most);
         let places = self.places()?;
@@ -242,9 +242,9 @@ impl Directory {
         }
     }
 
-    /// Removes what is not needed any more now that `newest` is complete here: incomplete generations before it,
-    /// and complete ones but for `common`, the last that is complete at all hosts. If that is not known, complete
-    /// ones stay.
+    /// Removes what is not needed any more now that `newest` is complete here: incomplete generations before
+    /// it, and complete ones but for `common`, the last that is complete at all hosts. If that is not known,
+    /// complete ones stay.
     ///
     /// # Errors
     /// [`DirectoryError::Io`].

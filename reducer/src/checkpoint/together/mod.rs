@@ -3,18 +3,18 @@
 //! All ranks save at the same call of [`Session::checkpoint`]. They agree on it by a [vote], a short
 //! reduction. Then each copies its vault's state into the directory while it computes on. A later vote finds
 //! that all parts are there; the ranks exchange what tells their parts from others, and the lowest rank of
-//! each host writes the manifest. A generation without a manifest is not there. A vote after that finds that all
-//! manifests are there: then the generation is *common*.
+//! each host writes the manifest. A generation without a manifest is not there. A vote after that finds that
+//! all manifests are there: then the generation is *common*.
 //!
 //! `resuming` says how a job goes on from there.
 //!
 //! # Invariants
 //! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes
 //!   back is answered from its result log, and decides the same.
-//! - The next generation begins when the one before is common, or what is there of it is removed. So a vault's state
-//!   stays as it is until it is copied, and one that was given up takes no room.
-//! - A host keeps the last common generation until the next one is. So hosts that have directories of their own
-//!   have one in common, whenever everything is switched off.
+//! - The next generation begins when the one before is common, or what is there of it is removed. So a
+//!   vault's state stays as it is until it is copied, and one that was given up takes no room.
+//! - A host keeps the last common generation until the next one is. So hosts that have directories of their
+//!   own have one in common, whenever everything is switched off.
 
 mod resuming;
 
@@ -73,8 +73,8 @@ pub(crate) struct Together {
 struct Progress {
     /// What is counted.
     course: Course,
-    /// What this rank does for what is on its way to the directory, or has done last: it writes its part, then the
-    /// manifest of its host, or removes what is there of one that was given up.
+    /// What this rank does for what is on its way to the directory, or has done last: it writes its part,
+    /// then the manifest of its host, or removes what is there of one that was given up.
     written: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
@@ -221,8 +221,8 @@ impl Together {
         progress.written = Some(part);
     }
 
-    /// All parts of a generation are there: it is complete at a host as soon as its manifest is. Gives false if that
-    /// cannot be, as a rank is lost.
+    /// All parts of a generation are there: it is complete at a host as soon as its manifest is. Gives false
+    /// if that cannot be, as a rank is lost.
     async fn complete(&self, session: &Session, generation: u64) -> Result<bool, CheckpointError> {
         // The vault may hold a later state by now, which went into no directory.
         let part = self.place(generation).open_part(session.rank()).map(|part| part.fingerprint());
@@ -261,8 +261,8 @@ impl Together {
         Background::start(write).unwrap_or_else(|error| Background::failed(error.to_string()))
     }
 
-    /// A rank could not write its part, or the manifest of its host, or does not know of it. What the others have
-    /// written takes no room any more.
+    /// A rank could not write its part, or the manifest of its host, or does not know of it. What the others
+    /// have written takes no room any more.
     fn give_up(&self, session: &Session, generation: u64, culprit: Option<u32>) {
         if let Some(rank) = culprit.filter(|rank| *rank != session.rank().0) {
             let reason = "it says why".to_owned();
@@ -375,8 +375,8 @@ fn say(news: &News) {
     let _ = writeln!(io::stderr(), "everfold: {news}");
 }
 
-/// Whether this rank writes manifests: one does on each host, which may have a directory of its own. Hosts are told
-/// by their agents: those of several may share a machine, and its memory.
+/// Whether this rank writes manifests: one does on each host, which may have a directory of its own. Hosts
+/// are told by their agents: those of several may share a machine, and its memory.
 fn is_lowest_of_host(session: &Session) -> bool {
     let (peers, rank) = (session.handle().peers(), session.rank());
     let host = |peer: &Peer| match &peer.agent {

@@ -56,8 +56,8 @@ impl Together {
         Ok(())
     }
 
-    /// Looks with all ranks for the newest generation that all have: hosts with directories of their own may know
-    /// of different ones.
+    /// Looks with all ranks for the newest generation that all have: hosts with directories of their own may
+    /// know of different ones.
     async fn find_common(&self, session: &Session) -> Result<Option<(Place, Manifest)>, CheckpointError> {
         let (mut most, mut newest) = (Generation(u64::MAX), None);
         loop {

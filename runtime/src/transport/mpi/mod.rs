@@ -2,7 +2,7 @@
 //!
 //! Networks of clusters read the memory of other hosts without their processors, and MPI knows how to ask
 //! them. [`MpiWindow::create`] makes a dynamic window over a communicator; each process attaches the
-//! beginning of its [region](crate::memory::exposure). A read gets the bytes, and then the window's generation,
+//! beginning of its [region](crate::memory::region). A read gets the bytes, and then the window's generation,
 //! which says whether they were valid all the time (I3).
 //!
 //! - MPI never says that a process is dead: reads from it hang, some within `MPI_Rget` itself. So MPI has a
@@ -13,8 +13,8 @@
 //!   (`MPIR_CVAR_ASYNC_PROGRESS`). Elsewhere they bring nothing, and are not tried again.
 //! - Only what lies in the region of a rank's first process is read so: a process that comes back is unknown
 //!   to MPI.
-//! - What comes this way is not authenticated, and arrays have no checksum: nothing on the network of an MPI job
-//!   is. The network's own checks have to do.
+//! - What comes this way is not authenticated, and arrays have no checksum: nothing on the network of an MPI
+//!   job is. The network's own checks have to do.
 //! - One thread reads from all hosts. If it hangs within MPI, all go over TCP from then on.
 //!
 //! | module | holds |
@@ -27,10 +27,9 @@ mod reader;
 
 use std::{
     io,
-    ptr::NonNull,
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc,
     },
     time::Duration,
@@ -38,7 +37,7 @@ use std::{
 
 use everfold_protocol::{
     Incarnation,
-    message::{ByteRange, Peer, Place, RegionRef, WindowRef},
+    message::{ByteRange, Peer, Place, WindowRef},
 };
 use futures::{FutureExt, future::BoxFuture};
 use mpi::{
@@ -54,12 +53,12 @@ use self::{
 };
 use super::{Fetched, OneSidedRead, ReadError, check_range, second::SecondWay, staging::Pool};
 use crate::memory::{
-    exposure::Exposure,
     mapping::{GENERATIONS, generation_at},
+    region::Region,
 };
 
-/// How long a read may bring nothing new. Long for a network, and short beside the silence of a process that is
-/// declared failed.
+/// How long a read may bring nothing new. Long for a network, and short beside the silence of a process that
+/// is declared failed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The windows of all processes of a communicator, which are the ranks of a job.
@@ -72,14 +71,16 @@ pub struct MpiWindow {
     orders: Mutex<Option<mpsc::Sender<Order>>>,
     /// Hangs up when the thread has ended.
     ended: Mutex<mpsc::Receiver<()>>,
-    /// The thread has not answered in time: it hangs within MPI.
+    /// How often the thread has looked at its reads.
+    turns: Arc<AtomicU64>,
+    /// The thread has stood still for so long that it hangs within MPI.
     is_stuck: AtomicBool,
     pool: Pool,
 }
 
 impl MpiWindow {
-    /// Makes a window in which each process shows up to `shown_bytes` bytes. A collective call: every process of
-    /// the communicator makes it, and hears the same error.
+    /// Makes a window in which each process shows up to `shown_bytes` bytes. A collective call: every process
+    /// of the communicator makes it, and hears the same error.
     ///
     /// # Errors
     /// MPI was initialized for fewer threads than [`Threading::Multiple`], or refuses.
@@ -107,8 +108,10 @@ impl MpiWindow {
         let window = window?;
         let (orders, incoming) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
+        let turns = Arc::new(AtomicU64::new(0));
+        let turned = turns.clone();
         std::thread::Builder::new().name("everfold-mpi".to_owned()).spawn(move || {
-            reader::read(window, &incoming);
+            reader::read(window, &incoming, &turned);
             drop(ending);
         })?;
         Ok(Self {
@@ -117,25 +120,28 @@ impl MpiWindow {
             shown_bytes,
             orders: Mutex::new(Some(orders)),
             ended: Mutex::new(ended),
+            turns,
             is_stuck: AtomicBool::new(false),
             pool: Pool::default(),
         })
     }
 
     /// Passes a read on to the thread, and waits for its outcome.
-    async fn get(&self, order: Order, outcome: oneshot::Receiver<Outcome>) -> Outcome {
-        let silent = || io::Error::new(io::ErrorKind::TimedOut, "MPI has brought nothing in time");
+    async fn get(&self, order: Order, mut outcome: oneshot::Receiver<Outcome>) -> Outcome {
         let sent = lock(&self.orders).as_ref().is_some_and(|orders| orders.send(order).is_ok());
         if !sent {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        // The thread gives up by itself, unless it is stuck.
-        match tokio::time::timeout(2 * PATIENCE, outcome).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(silent()),
-            Err(_) => {
-                self.is_stuck.store(true, Relaxed);
-                Err(silent())
+        let mut turns = self.turns.load(Relaxed);
+        loop {
+            match tokio::time::timeout(2 * PATIENCE, &mut outcome).await {
+                Ok(outcome) => return outcome.unwrap_or(Err(io::ErrorKind::BrokenPipe.into())),
+                // The thread gives a read up by itself, unless it hangs.
+                Err(_) if self.turns.load(Relaxed) == turns => {
+                    self.is_stuck.store(true, Relaxed);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Err(_) => turns = self.turns.load(Relaxed),
             }
         }
     }
@@ -150,22 +156,14 @@ impl OneSidedRead for MpiWindow {
     ) -> BoxFuture<'a, Result<Fetched, ReadError>> {
         async move {
             check_range(window, range)?;
-            let Some((region, offset)) = self.place(peer, window) else {
+            let Some(place) = self.place(peer, window) else {
                 return Err(io::Error::from(io::ErrorKind::Unsupported).into());
             };
-            let slot = window.window.0 as usize;
-            let (start, end) = (offset.saturating_add(range.start), offset.saturating_add(range.end()));
-            if slot >= GENERATIONS {
-                return Err(ReadError::Released);
-            }
-            if end > region.bytes {
-                return Err(ReadError::Range { start: range.start, end: range.end() });
-            }
             let (answer, outcome) = oneshot::channel();
             let order = Order {
                 rank: peer.process.rank,
-                range: ByteRange { start: region.address + start, len: range.len },
-                generation: region.address + generation_at(slot) as u64,
+                range: ByteRange { start: place.bytes + range.start, len: range.len },
+                generation: place.generation,
                 into: self.pool.take(range.len as usize),
                 answer,
             };
@@ -179,21 +177,33 @@ impl OneSidedRead for MpiWindow {
     }
 }
 
+/// Where a window lies in the memory of its owner.
+struct At {
+    bytes: u64,
+    generation: u64,
+}
+
 impl MpiWindow {
-    /// The region in which a window lies, and where, if MPI leads there.
-    fn place(&self, peer: &Peer, window: &WindowRef) -> Option<(RegionRef, u64)> {
+    /// Where a window lies, if MPI leads there.
+    fn place(&self, peer: &Peer, window: &WindowRef) -> Option<At> {
         let Place::Region(offset) = window.place else { return None };
         let is_first = peer.process.incarnation == Incarnation(0) && peer.process.rank.0 < self.ranks;
         let region = peer.region.filter(|_| is_first)?;
+        let slot = window.window.0 as usize;
         let is_shown = offset.0.saturating_add(window.bytes) <= self.shown_bytes.min(region.bytes);
-        if !is_shown {
-            return None;
-        }
-        Some((region, offset.0))
+        (is_shown && slot < GENERATIONS).then(|| At {
+            bytes: region.address + offset.0,
+            generation: region.address + generation_at(slot) as u64,
+        })
     }
 }
 
 impl SecondWay for MpiWindow {
+    fn show(&self, region: &Region) -> io::Result<()> {
+        // SAFETY: what is exposed stays mapped.
+        unsafe { self.window.attach(region.expose(self.shown_bytes)) }
+    }
+
     fn leads_to(&self, peer: &Peer, window: &WindowRef) -> bool {
         !self.is_stuck.load(Relaxed) && self.place(peer, window).is_some()
     }
@@ -209,15 +219,4 @@ impl SecondWay for MpiWindow {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Exposure for MpiWindow {
-    fn bytes_max(&self) -> u64 {
-        self.shown_bytes
-    }
-
-    unsafe fn show(&self, start: NonNull<u8>, bytes: usize) -> io::Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.window.attach(start, bytes) }
-    }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::mpsc::{Receiver, RecvError, TryRecvError},
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, TryRecvError},
+    },
     time::{Duration, Instant},
 };
 
@@ -42,48 +45,33 @@ pub(super) struct Got {
     pub generation: u64,
 }
 
-/// Reads what is ordered, until nobody orders any more.
-pub(super) fn read(window: Window, orders: &Receiver<Order>) {
+/// Reads what is ordered, until nobody orders any more. Counts how often it has looked at its reads.
+pub(super) fn read(window: Window, orders: &Receiver<Order>, turns: &AtomicU64) {
     let mut reads: Vec<Read> = Vec::new();
-    let mut idle = 0;
+    // How often in a row nothing was done.
+    let mut idle = 0u32;
     loop {
-        match next(orders, reads.is_empty()) {
-            Next::Order(order) => {
-                idle = 0;
-                reads.extend(Read::begin(window, order));
+        if reads.is_empty() {
+            let Ok(order) = orders.recv() else { return };
+            reads.extend(Read::begin(window, order));
+        }
+        loop {
+            match orders.try_recv() {
+                Ok(order) => reads.extend(Read::begin(window, order)),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return reads.into_iter().for_each(Read::abandon),
             }
-            Next::Nothing => {}
-            Next::End => return reads.into_iter().for_each(Read::abandon),
         }
         let before = reads.len();
         reads = reads.into_iter().filter_map(|read| read.advance(window)).collect();
+        turns.fetch_add(1, Relaxed);
         idle = if reads.len() < before { 0 } else { idle + 1 };
-        if idle > LOOKS && !reads.is_empty() {
-            std::thread::sleep(PAUSE_MAX.min(Duration::from_micros(u64::from(idle - LOOKS))));
-        } else if !reads.is_empty() {
-            std::thread::yield_now();
+        // MPI wakes nobody up when a read is done.
+        match Duration::from_micros(u64::from(idle.saturating_sub(LOOKS))) {
+            _ if reads.is_empty() => {}
+            Duration::ZERO => std::thread::yield_now(),
+            pause => std::thread::sleep(pause.min(PAUSE_MAX)),
         }
-    }
-}
-
-enum Next {
-    Order(Order),
-    Nothing,
-    End,
-}
-
-/// What to begin next. Waits for it if nothing is under way.
-fn next(orders: &Receiver<Order>, wait: bool) -> Next {
-    match wait {
-        true => match orders.recv() {
-            Ok(order) => Next::Order(order),
-            Err(RecvError) => Next::End,
-        },
-        false => match orders.try_recv() {
-            Ok(order) => Next::Order(order),
-            Err(TryRecvError::Empty) => Next::Nothing,
-            Err(TryRecvError::Disconnected) => Next::End,
-        },
     }
 }
 
@@ -165,12 +153,11 @@ impl Read {
 
     /// Asks for the generation, when all bytes are there.
     fn ask_generation(mut self, window: Window) -> Option<Self> {
-        let mut generation = vec![0; size_of::<u64>()];
-        // SAFETY: as above; its room is on the heap, and stays in this read.
-        match unsafe { window.get(self.order.rank.0, self.order.generation, &mut generation[..]) } {
+        let room = self.generation.insert(vec![0; size_of::<u64>()]);
+        // SAFETY: as above; the room is on the heap, and stays in this read.
+        match unsafe { window.get(self.order.rank.0, self.order.generation, &mut room[..]) } {
             Ok(get) => {
                 self.gets.push(get);
-                self.generation = Some(generation);
                 Some(self)
             }
             Err(error) => {

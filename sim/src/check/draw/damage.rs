@@ -6,8 +6,8 @@ use rand_chacha::ChaCha8Rng;
 use super::{Weather, copies, pick};
 use crate::check::schedule::{Fault, Schedule, Trouble};
 
-/// Lets what ranks hold, or what they keep of others, arrive damaged for a time or for good, at every reader or
-/// at one.
+/// Lets what ranks hold, or what they keep of others, arrive damaged for a time or for good, at every reader
+/// or at one.
 pub(super) fn damage_for_long(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     if random.random_bool(0.5) {
         // Nothing else can be blamed for what comes of it.

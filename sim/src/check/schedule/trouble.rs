@@ -54,9 +54,9 @@ pub enum Trouble {
     Late { rank: u32, by_us: u64 },
     /// So many reads from other hosts of what a rank holds in its memory arrive damaged.
     Garble { rank: u32, reads: u32 },
-    /// What a rank holds in its memory, or the `copies` that it keeps of others, arrives damaged at every reader on
-    /// another host, or at one `reader`, however often that reads it; for the rest of the run, unless it lasts for
-    /// a time.
+    /// What a rank holds in its memory, or the `copies` that it keeps of others, arrives damaged at every
+    /// reader on another host, or at one `reader`, however often that reads it; for the rest of the run,
+    /// unless it lasts for a time.
     Damage {
         rank: u32,
         #[serde(default, skip_serializing_if = "is_default")]
