@@ -37,23 +37,7 @@ impl Window {
             said(ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_SELF, ffi::RSMPI_ERRORS_RETURN))?;
             // Reads only: nobody needs a lock.
             said(ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, window))?;
-            Self(window).check_model()
-        }
-    }
-
-    /// Refuses a window whose owner's writes others see only when the owner says so to MPI.
-    fn check_model(self) -> io::Result<Self> {
-        let (mut model, mut is_known) = (std::ptr::null_mut::<c_int>(), 0);
-        // SAFETY: MPI writes where an `int` lies that says the model, which stays there as long as the
-        // window.
-        let is_unified = unsafe {
-            let to = (&raw mut model).cast();
-            said(ffi::MPI_Win_get_attr(self.0, ffi::MPI_WIN_MODEL as c_int, to, &mut is_known))?;
-            is_known != 0 && *model == ffi::MPI_WIN_UNIFIED as c_int
-        };
-        match is_unified {
-            true => Ok(self),
-            false => Err(io::Error::new(io::ErrorKind::Unsupported, "MPI has no unified memory model here")),
+            Ok(Self(window))
         }
     }
 
