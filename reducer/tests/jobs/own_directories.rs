@@ -89,22 +89,32 @@ fn goes_on(directories: &Directories) -> u64 {
     steps[0]
 }
 
-fn one_is_ahead(ahead: usize) {
-    let directories: Directories = [Scratch::new(), Scratch::new()];
-    run_until(start(CHECKPOINTS, Mark::new(), &directories), 0, 1, "step 30");
-    // What is there if all is killed before the other host has its newest manifest: of a generation that both
-    // have.
-    let [mine, other] = [ahead, 1 - ahead].map(|host| directories[host].path());
-    let newest = |path| complete(path).last().map(|place| number(place)).unwrap();
-    let both = newest(mine).min(newest(other));
-    for path in [mine, other] {
-        complete(path)
-            .iter()
-            .filter(|place| number(place) > both)
-            .for_each(|it| fs::remove_dir_all(it).unwrap());
+/// A job that was killed before host `other` had its newest manifest, which host `mine` has. Returns the
+/// directories and the number of this generation.
+fn killed_between(mine: usize, other: usize) -> (Directories, u64) {
+    loop {
+        let directories: Directories = [Scratch::new(), Scratch::new()];
+        run_until(start(CHECKPOINTS, Mark::new(), &directories), 0, 1, "step 30");
+        let [mine, other] = [mine, other].map(|host| complete(directories[host].path()));
+        let newest = |places: &[PathBuf]| places.last().map(|place| number(place)).unwrap();
+        let both = newest(&mine).min(newest(&other));
+        // A host removes a generation when all have the next one: then this moment was past.
+        let before = |places: &[PathBuf]| places.iter().map(|it| number(it)).filter(|it| *it < both).max();
+        if before(&mine).is_none() || before(&mine) != before(&other) {
+            continue;
+        }
+        for place in mine.iter().chain(&other).filter(|place| number(place) > both) {
+            fs::remove_dir_all(place).unwrap();
+        }
+        let last = other.iter().find(|place| number(place) == both).unwrap();
+        fs::remove_file(last.join("manifest")).unwrap();
+        return (directories, both);
     }
-    fs::remove_file(complete(other).last().unwrap().join("manifest")).unwrap();
-    assert_eq!((newest(mine), newest(other) < both), (both, true));
+}
+
+fn one_is_ahead(ahead: usize) {
+    let (directories, both) = killed_between(ahead, 1 - ahead);
+    let [mine, other] = [ahead, 1 - ahead].map(|host| directories[host].path());
     assert!(goes_on(&directories) > 0);
     // What only one had is gone, and what has come since is complete at both.
     let numbers = |path| complete(path).iter().map(|place| number(place)).collect::<Vec<_>>();
