@@ -41,6 +41,7 @@
 //! | [`costs`] | what a message costs the master, alone |
 //! | [`rollbacks`] | jobs whose ranks save together and go back together |
 //! | [`recoveries`] | a long job under faults, with each choice of recoveries |
+//! | [`recomputing`] | a recovery segment on many ranks, and what a death in it costs |
 //!
 //! No module but `check` and [`experiment`] knows the world.
 
@@ -64,6 +65,7 @@ mod inbox;
 pub mod model;
 mod outages;
 mod process;
+pub mod recomputing;
 pub mod recoveries;
 pub mod rollbacks;
 mod segments;

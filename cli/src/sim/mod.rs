@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use everfold_lab::{
     Failure,
-    sim::{Paper, PerMessage, Scale, SimRecoveries},
+    sim::{Paper, PerMessage, Scale, SimRecoveries, SimSegments},
 };
 
 #[derive(Subcommand)]
@@ -18,6 +18,7 @@ pub enum Sim {
     Paper(Paper),
     Recoveries(SimRecoveries),
     Scale(Scale),
+    Segments(SimSegments),
     WhatIf(what_if::WhatIf),
 }
 
@@ -29,6 +30,7 @@ impl Sim {
             Self::Paper(paper) => paper.run(),
             Self::Recoveries(recoveries) => recoveries.run(),
             Self::Scale(scale) => scale.run(),
+            Self::Segments(segments) => segments.run(),
             Self::WhatIf(what_if) => what_if.run(),
         }
     }

@@ -6,5 +6,8 @@ mod paper;
 pub mod parallel;
 mod recoveries;
 mod scale;
+mod segments;
 
-pub use self::{costs::PerMessage, paper::Paper, recoveries::SimRecoveries, scale::Scale};
+pub use self::{
+    costs::PerMessage, paper::Paper, recoveries::SimRecoveries, scale::Scale, segments::SimSegments,
+};
