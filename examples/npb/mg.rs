@@ -218,9 +218,7 @@ async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> ev
     let mut values = [solver.u[finest].values().to_vec(), solver.r[finest].values().to_vec()];
     let [u, r] = &mut values;
     let saved: Option<State> = session.resume().array("u", u).array("r", r).await?;
-    // A rank dies once.
-    let has_come_back = std::env::var("EVERFOLD_INCARNATION").is_ok_and(|lives| lives != "0");
-    let death = deaths.of(&session)?.filter(|_| !has_come_back);
+    let death = deaths.of(&session)?;
     let mut state = saved.unwrap_or_default();
     solver.u[finest].values_mut().copy_from_slice(u);
     solver.r[finest].values_mut().copy_from_slice(r);

@@ -39,12 +39,13 @@ pub struct Death {
 }
 
 impl Deaths {
-    /// What is to happen to this rank, if anything is.
+    /// What is to happen to this rank, if anything is. A rank that has come back dies no more.
     ///
     /// # Errors
     /// If a rank is to be killed that the job has not got.
     pub fn of(&self, session: &Session) -> everfold::Result<Option<Death>> {
-        self.of_rank(session.rank().0, session.size())
+        let has_come_back = std::env::var("EVERFOLD_INCARNATION").is_ok_and(|lives| lives != "0");
+        Ok(self.of_rank(session.rank().0, session.size())?.filter(|_| !has_come_back))
     }
 
     fn of_rank(&self, rank: u32, size: u32) -> everfold::Result<Option<Death>> {
