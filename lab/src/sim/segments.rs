@@ -118,7 +118,7 @@ impl SimSegments {
                 let time_s = f64::from(before) * all.seconds(ranks, None)
                     + all.seconds(ranks, Some(Death { folded: 0.5, progress }))
                     + f64::from(after) * fewer.seconds(ranks - 1, None);
-                format!("+{:.3} %", 100.0 * (time_s / alone_s - 1.0))
+                format!("{:+.3} %", 100.0 * (time_s / alone_s - 1.0))
             };
             table.add_row([
                 ranks.to_string(),
