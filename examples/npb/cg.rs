@@ -37,7 +37,7 @@ fn main() -> everfold::Result<()> {
     everfold::launch(launch, move |session| run(session, arguments))
 }
 
-/// Enough for the survivors to divide what a rank has not computed.
+/// Enough for the survivors to divide the rows that a dead rank has not computed.
 const GRAINS_PER_RANK: u64 = 16;
 
 /// The products of one run.
@@ -58,7 +58,7 @@ impl Products<'_> {
     async fn multiply(&mut self, vector: &[f64]) -> everfold::Result<Vec<f64>> {
         let Self { session, matrix, death, done, all, .. } = *self;
         let order = matrix.order() as u64;
-        let grain = order.div_ceil(u64::from(session.size()) * GRAINS_PER_RANK);
+        let grain = order.div_ceil(self.team.len() as u64 * GRAINS_PER_RANK);
         let mut grains = 0;
         let segment = session.segment("product", 0..order).grain(grain).among(&mut self.team);
         let product = segment.fold(|rows| {

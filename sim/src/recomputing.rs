@@ -1,10 +1,10 @@
 //! A recovery segment on many ranks: what it takes in virtual time, also when a rank dies in it.
 //!
-//! Shares, rounds and progress are those of real jobs ([`Ledger`], [`Folding`]). All ranks fold equally fast, and
-//! each round ends in an allreduce that takes as long as the caller says.
+//! Shares, rounds and progress are those of real jobs ([`Ledger`], [`Folding`]). All ranks fold equally fast,
+//! and each round ends in an allreduce that takes as long as the caller says.
 //!
-//! Deliberately absent: networks and messages. [`Experiment`](crate::experiment::Experiment) tells what an allreduce
-//! takes.
+//! Deliberately absent: networks and messages. [`Experiment`](crate::experiment::Experiment) tells what an
+//! allreduce takes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use everfold_segment::{
     Combine,
     folding::{Folding, Next, salvages},
     grains::Grains,
-    ledger::{Ledger, Left, Rules, Step},
+    ledger::{Ledger, Rules, Step},
     partials::Partials,
     round::Round,
 };
@@ -23,7 +23,7 @@ const VICTIM: Rank = Rank(1);
 
 /// A loop over grains with an allreduce at its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Segment {
+pub struct Loop {
     /// Number of grains.
     pub grains: u64,
     /// What a rank takes for one of them.
@@ -41,7 +41,7 @@ pub struct Death {
     pub progress: Option<u64>,
 }
 
-impl Segment {
+impl Loop {
     /// Seconds until all ranks that live have the value, if all begin together.
     ///
     /// # Panics
@@ -51,7 +51,7 @@ impl Segment {
             Rules { is_fixed: false, balance: false, progress: death.and_then(|death| death.progress) };
         let grains = Grains::new(0..self.grains, Some(1)).expect("there are grains");
         let ledger = Ledger::new(&Path::range(0, ranks), grains.clone(), rules);
-        Run { segment: self, grains, rules, ledger, living: (0..ranks).map(Rank).collect(), left: None }
+        Run { all: self, grains, rules, ledger, living: (0..ranks).map(Rank).collect(), left: None }
             .finish(death)
     }
 }
@@ -66,7 +66,7 @@ impl Combine for Nothing {
 
 /// Ranks on their way through a segment.
 struct Run<'a> {
-    segment: &'a Segment,
+    all: &'a Loop,
     grains: Grains,
     rules: Rules,
     ledger: Ledger<Nothing>,
@@ -85,7 +85,7 @@ impl Run<'_> {
                 self.left = self.die(&step, death);
             }
             let (round, longest_s) = self.round(&step);
-            seconds += longest_s + self.segment.reduce_s;
+            seconds += longest_s + self.all.reduce_s;
             let contributors = self.living.iter().copied().collect();
             let report = Report { contributors, ..Report::default() };
             let entered = self.ledger.enter(&step, round, report);
@@ -101,16 +101,14 @@ impl Run<'_> {
         for &rank in &self.living {
             let (mut folding, mut seconds) = (self.folding(rank, step), 0.0);
             while folding.grain().is_some() {
-                seconds += self.segment.grain_s;
+                seconds += self.all.grain_s;
                 folding.fold(Nothing, Duration::from_secs_f64(seconds));
             }
             all.combine(folding.into_round(Duration::from_secs_f64(seconds)));
             for left in salvages(step, rank) {
-                self.left
-                    .take()
-                    .and_then(|found| self.count(left, found))
-                    .into_iter()
-                    .for_each(|it| all.combine(it));
+                let found = self.left.take();
+                let counts = found.and_then(|it| left.counts(it, self.rules.is_fixed, &self.grains));
+                counts.into_iter().for_each(|it| all.combine(it));
             }
             longest_s = longest_s.max(seconds);
         }
@@ -119,10 +117,6 @@ impl Run<'_> {
 
     fn folding(&self, rank: Rank, step: &Step) -> Folding<Nothing> {
         Folding::new(rank, step, self.rules, &self.grains)
-    }
-
-    fn count(&self, left: &Left, found: Partials<Nothing>) -> Option<Round<Nothing>> {
-        left.counts(found, self.rules.is_fixed, &self.grains)
     }
 
     /// What the victim has left when it dies.
@@ -143,15 +137,15 @@ impl Run<'_> {
 mod tests {
     use super::*;
 
-    const SEGMENT: Segment = Segment { grains: 1 << 12, grain_s: 1e-3, reduce_s: 1e-5 };
+    const LOOP: Loop = Loop { grains: 1 << 12, grain_s: 1e-3, reduce_s: 1e-5 };
 
     #[test]
     fn a_death_costs_one_part_in_n_less_one_of_a_share_and_an_allreduce() {
         for ranks in [2, 4, 8, 64] {
-            let alone = SEGMENT.seconds(ranks, None);
+            let alone = LOOP.seconds(ranks, None);
             let share_s = 1e-3 * f64::from(1 << 12) / f64::from(ranks);
             assert!((alone - share_s - 1e-5).abs() < 1e-9, "{ranks} ranks: {alone}");
-            let with = |progress| SEGMENT.seconds(ranks, Some(Death { folded: 0.5, progress })) - alone;
+            let with = |progress| LOOP.seconds(ranks, Some(Death { folded: 0.5, progress })) - alone;
             // One rank has one grain more than another.
             let others = f64::from(ranks - 1);
             assert!((with(None) - share_s / others - 1e-5).abs() <= 1.001e-3, "{ranks} ranks");

@@ -8,7 +8,7 @@ use everfold_protocol::units::show_seconds;
 use everfold_sim::{
     experiment::{Experiment, Receivers},
     model::{Cluster, Preset},
-    recomputing::{Death, Segment},
+    recomputing::{Death, Loop},
 };
 
 use super::scale::thousands;
@@ -16,12 +16,15 @@ use crate::Failure;
 
 /// Pairs of random numbers in a batch of EP, which is an index of its segment.
 const PAIRS: f64 = 65_536.0;
-/// Of class D: batches of EP; order of CG's matrix, numbers beside the diagonal that a row begins with, products.
+/// Batches of EP in class D.
 const BATCHES: u64 = 1 << 20;
+/// Rows of CG's matrix in class D.
 const ORDER: u64 = 1_500_000;
-const NONZERO: u64 = 21;
+/// Entries of each row on average, as NPB counts them.
+const ENTRIES: u64 = 21 * 22;
+/// Products of CG in class D: 25 steps and one more in each of 100 iterations.
 const PRODUCTS: u32 = 100 * 26;
-/// Grains of CG for each rank.
+/// Grains for each rank, as in `examples/npb/cg.rs`.
 const GRAINS: u64 = 16;
 /// What a round's body has for each rank beside the value.
 const BYTES_PER_RANK: u64 = 10;
@@ -30,12 +33,13 @@ const EP_BYTES: u64 = 96;
 
 /// Simulate recovery segments on many ranks, of which one dies.
 ///
-/// The kernels EP and CG of the NAS Parallel Benchmarks, class D, one rank on each node: time without a death, and
-/// by how much it grows if a process dies in the middle of its share, in the middle of the run. PR: the survivors
-/// compute its share again. PRC: it had left its progress after each grain. In CG, which has many segments, the
-/// survivors go on alone.
+/// The kernels EP and CG of the NAS Parallel Benchmarks, class D, one rank on each node: time without a
+/// death, and by how much it grows if a process dies in the middle of its share, in the middle of the run.
+/// PR: the survivors compute its share again. PRC: it had left its progress after each grain. In CG, which
+/// has many segments, the survivors go on alone.
 ///
-/// Who computes what is decided by the code that decides in real jobs. Allreduces are those of the simulated cluster.
+/// The code that decides in real jobs decides who computes what. Allreduces take what they take in the
+/// simulated cluster.
 ///
 /// Example: everfold sim segments --ranks 8,64,512 --network 10gbe
 #[derive(Args)]
@@ -46,12 +50,13 @@ pub struct SimSegments {
     /// The network: 10gbe, 100gbe, hdr or ndr.
     #[arg(long, default_value = "hdr")]
     network: Preset,
-    /// What a core takes for a pair of random numbers, in nanoseconds: `npb_ep --ranks 1` tells Mop/s, two for a pair.
-    #[arg(long, value_name = "NS", default_value_t = 13.0)]
+    /// What a core takes for a pair of random numbers, in nanoseconds: `npb_ep --ranks 1` tells Mop/s, two
+    /// for a pair.
+    #[arg(long, value_name = "NS", default_value_t = 5.5)]
     ep_ns: f64,
-    /// What a core takes for an entry of CG's matrix in a product, in nanoseconds: `npb_cg --ranks 1` tells Mop/s, two
-    /// for an entry.
-    #[arg(long, value_name = "NS", default_value_t = 2.0)]
+    /// What a core takes for an entry of CG's matrix in a product, in nanoseconds: `npb_cg --ranks 1` tells
+    /// Mop/s, two for an entry.
+    #[arg(long, value_name = "NS", default_value_t = 0.75)]
     cg_ns: f64,
 }
 
@@ -80,7 +85,7 @@ impl SimSegments {
         if self.ranks.iter().any(|ranks| *ranks < 3) {
             return Err(Failure::new("--ranks: one rank dies, and two at least go on: take 3 or more"));
         }
-        let entries = (ORDER * (NONZERO + 1).pow(2)) as f64;
+        let entries = (ORDER * ENTRIES) as f64;
         let kernels = [
             Kernel {
                 name: "EP class D, one segment",
@@ -132,13 +137,13 @@ impl SimSegments {
         Ok(table)
     }
 
-    fn segment(&self, kernel: &Kernel, ranks: u32) -> Result<Segment, Failure> {
+    fn segment(&self, kernel: &Kernel, ranks: u32) -> Result<Loop, Failure> {
         let grains = (kernel.grains)(ranks);
         let bytes = kernel.bytes + u64::from(ranks) * BYTES_PER_RANK;
         let mut experiment = Experiment::new(ranks, bytes, Cluster::new(self.network.link()));
         experiment.receivers = Receivers::All;
         let reduced = experiment.run().time();
         let reduced = reduced.ok_or_else(|| Failure::new("an allreduce ended in an error"))?;
-        Ok(Segment { grains, grain_s: kernel.serial_s / grains as f64, reduce_s: reduced.as_secs_f64() })
+        Ok(Loop { grains, grain_s: kernel.serial_s / grains as f64, reduce_s: reduced.as_secs_f64() })
     }
 }

@@ -22,6 +22,8 @@ const PROGRAM: &str = "outlive::ignoring";
 const FILE: &str = "process = \"ignore\"\n[checkpoint]\ninterval = \"0 s\"";
 /// How many generations one host cannot complete.
 const BLOCKED: u64 = 100;
+/// Jobs that are killed until one was killed at the moment that a test is about.
+const TRIES: u32 = 30;
 
 pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("own_directories::one_host_has_a_newer_generation_than_the_other", || {
@@ -92,7 +94,7 @@ fn goes_on(directories: &Directories) -> u64 {
 /// A job that was killed before host `other` had its newest manifest, which host `mine` has. Returns the
 /// directories and the number of this generation.
 fn killed_between(mine: usize, other: usize) -> (Directories, u64) {
-    loop {
+    for _ in 0..TRIES {
         let directories: Directories = [Scratch::new(), Scratch::new()];
         run_until(start(CHECKPOINTS, Mark::new(), &directories), 0, 1, "step 30");
         let [mine, other] = [mine, other].map(|host| complete(directories[host].path()));
@@ -110,6 +112,7 @@ fn killed_between(mine: usize, other: usize) -> (Directories, u64) {
         fs::remove_file(last.join("manifest")).unwrap();
         return (directories, both);
     }
+    panic!("a host never kept the generation before: {TRIES} jobs");
 }
 
 fn one_is_ahead(ahead: usize) {
