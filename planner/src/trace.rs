@@ -1,10 +1,12 @@
 //! From a run of a program to its profile: loops are found again.
 //!
 //! A trace is the points that a run has reached, one after the other. Where the same names come again and
-//! again, with about the same live bytes, they are the body of a section.
+//! again, with about the same live bytes, they are the body of a section. A loop whose passes get longer or
+//! shorter becomes several sections.
 //!
 //! # Invariants
 //! - Sections unrolled are the points of the trace, name by name, and last as long as it.
+//! - A pass of a section begins at about the time at which it has begun in the trace.
 //! - The live bytes of a point are the most of all its passes: a plan never counts on fewer bytes than there are.
 
 use alloc::{
@@ -27,6 +29,9 @@ const TRIES: usize = 64;
 /// Live bytes that are the same: they differ by less than the larger of these.
 const SAME_PART: u64 = 20;
 const SAME_BYTES: u64 = 4096;
+/// Passes are equally long if each begins no further than one part in this many of the run from where it would
+/// begin if they were.
+const EVEN_PART: u64 = 50;
 
 /// The points that a run has reached.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +91,8 @@ impl Trace {
         let mut written = Written { names: self.by_number(), sections: vec![], at_ns: 0 };
         let begin_ns = self.reached.first().map_or(end_ns, |first| first.at_ns);
         written.quiet(begin_ns);
-        for Loop { body, times } in self.loops() {
+        let loops = self.loops().into_iter();
+        for Loop { body, times } in loops.flat_map(|found| self.even_parts(found, end_ns / EVEN_PART)) {
             let end = body.start + body.len() * times;
             let until_ns = self.reached.get(end).map_or(end_ns.max(written.at_ns), |next| next.at_ns);
             written.passes(&self.reached[body.start..end], body.len(), until_ns);
@@ -122,6 +128,34 @@ impl Trace {
             }
         }
         loops
+    }
+
+    /// The parts of a loop, in order, whose passes are equally long but for `drift_ns`.
+    fn even_parts(&self, found: Loop, drift_ns: u64) -> Vec<Loop> {
+        let (mut parts, mut open) = (vec![], vec![found]);
+        while let Some(Loop { body, times }) = open.pop() {
+            match self.least_even(&body, times).filter(|(_, off_ns)| *off_ns > drift_ns) {
+                None => parts.push(Loop { body, times }),
+                Some((pass, _)) => {
+                    let rest = body.start + pass * body.len();
+                    open.push(Loop { body: rest..rest + body.len(), times: times - pass });
+                    open.push(Loop { body, times: pass });
+                }
+            }
+        }
+        parts
+    }
+
+    /// The pass whose begin is furthest from where it would be if all were equally long, and how far it is.
+    fn least_even(&self, body: &Range<usize>, times: usize) -> Option<(usize, u64)> {
+        let begin_ns = |pass: usize| self.reached[body.start + pass * body.len()].at_ns;
+        let (last, first_ns) = (times - 1, begin_ns(0));
+        let all_ns = u128::from(begin_ns(last) - first_ns);
+        let off_ns = |pass: usize| {
+            let even_ns = (all_ns * pass as u128 / last as u128) as u64;
+            begin_ns(pass).abs_diff(first_ns + even_ns)
+        };
+        (1..last).map(|pass| (pass, off_ns(pass))).max_by_key(|(_, off_ns)| *off_ns)
     }
 
     /// For each point, the next one that looks the same; `usize::MAX` if there is none.
@@ -266,6 +300,24 @@ mod tests {
             assert!(
                 visit.point.host_bytes >= *bytes && visit.point.host_bytes <= bytes + bytes / 10 + 100_000
             );
+        }
+    }
+
+    #[test]
+    fn a_loop_whose_passes_get_shorter_becomes_several_sections() {
+        let mut at_ns = 0;
+        let points: Vec<_> = (0..1000u64)
+            .map(|step| {
+                at_ns += (1000 - step).pow(2);
+                ("a", at_ns, 0)
+            })
+            .collect();
+        let sections = trace(&points).sections(at_ns);
+        assert!((3..20).contains(&sections.len()), "{} sections", sections.len());
+        let profile = Profile::new(sections).unwrap();
+        for (visit, (_, begins_ns, _)) in profile.visits().zip(&points) {
+            let off_ns = visit.at_ns.abs_diff(*begins_ns);
+            assert!(off_ns <= at_ns / EVEN_PART + 1_000_000, "{begins_ns}: off by {off_ns} of {at_ns}");
         }
     }
 
