@@ -83,12 +83,15 @@ pub enum ReduceError {
         protection: Protection,
     },
     /// The host of the master is lost, and with it what was under way.
-    #[error("the agent that hosts the master, on the host of rank 0, is gone")]
+    #[error(
+        "the agent that hosts the master, on the host of rank 0, is gone, and the job with it: start the job again, with \
+         --resume DIR if it has a directory of checkpoints"
+    )]
     MasterLost,
     /// This process was declared failed because it was silent for too long: frozen, or cut off. Its
     /// contributions may count or not; the others go on without it.
     #[error(
-        "this process was declared failed, because it was silent for too long; the others go on without it"
+        "this process was declared failed, because it was silent for too long; the others go on without it: end it"
     )]
     Fenced,
     /// This process has come in place of one that has saved a checkpoint, and begins anew instead of going on
@@ -102,11 +105,11 @@ pub enum ReduceError {
         name: String,
     },
     /// The session was closed before the call.
-    #[error("the session was closed before this call")]
+    #[error("the session was closed before this call: make all calls before Session::close")]
     SessionClosed,
     /// The result was there, but this rank could not have it: it went with those who held it, or does not
     /// fit. Others may have received it.
-    #[error("the result could not be read: {reason}")]
+    #[error("the result is lost for this rank: {reason}. Fill the body again and call once more, with the survivors")]
     ResultLost {
         /// What went wrong, and at whom.
         reason: String,

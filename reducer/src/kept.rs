@@ -74,7 +74,7 @@ pub enum StateError {
         error: Box<ReduceError>,
     },
     /// The rank keeps nothing under this name.
-    #[error("rank {rank} keeps no state {name:?}")]
+    #[error("rank {rank} keeps no state {name:?}: keep it there by Session::keep")]
     NotKept {
         /// Whose state it would be.
         rank: Rank,

@@ -31,15 +31,15 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum HailError {
     /// There is none, and none can be started.
-    #[error("no agent: {0}")]
+    #[error("this process has no agent, and cannot start one: {0}")]
     NotFound(io::Error),
     /// Another user's process listens where the agent should. It has learnt nothing of the job.
-    #[error("no agent: {0}")]
+    #[error("this process cannot reach the agent of its host: {0}")]
     Squatted(Stranger),
     /// The process that listens there does not belong to the job, or the connection broke.
     #[error("the agent of this host refuses this process: {0}")]
     Handshake(#[from] HandshakeError),
-    /// It takes this process not in.
+    /// It does not take this process in.
     #[error("the agent of this host does not take this process in: {0}")]
     Refused(#[from] NoAgent),
 }

@@ -80,7 +80,7 @@ impl FromStr for HostCount {
 #[derive(Debug, thiserror::Error)]
 pub enum HostsError {
     /// Nobody says it.
-    #[error("it is not known {what}: say {flag}, or set {variable}")]
+    #[error("nothing says {what}: give {flag}, or set {variable}")]
     Unknown {
         /// What.
         what: &'static str,

@@ -112,7 +112,7 @@ impl Drop for Mapping {
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignError {
     /// It is not the memory that was announced.
-    #[error("the process is gone; its id is another one's")]
+    #[error("the process is gone; the system has given its id to another one")]
     Stranger,
     /// Whoever reads what was cut off dies of SIGBUS.
     #[error(

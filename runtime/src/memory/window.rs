@@ -57,7 +57,7 @@ pub enum WindowError {
         end: u64,
     },
     /// What was kept cannot be read, or is not what was kept. Why stands in this process's log.
-    #[error("what was kept for the window is damaged or cannot be read")]
+    #[error("the replica behind the window is damaged or cannot be read")]
     Damaged,
     /// Whoever serves the window lacks memory or address space for the bytes. They are what they were.
     #[error("there is no room to show the window: {0}")]
