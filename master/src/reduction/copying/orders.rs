@@ -1,4 +1,4 @@
-//! Which keeper is asked for the replica of an original, and what comes of its answer.
+//! Orders to keepers for replicas of originals, and their answers.
 
 use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
 
