@@ -101,7 +101,7 @@ impl Liveness {
         }
     }
 
-    /// Takes in that the alarm rings. Time that the master slept through counts as nobody's silence.
+    /// Takes in that the alarm rings. Time that the master slept through is subtracted from every silence.
     pub fn ring(&mut self, now: Timestamp) -> Option<Ring> {
         let alarm = self.alarm.as_mut()?;
         let asleep = alarm.ring(now).unwrap_or_default();
