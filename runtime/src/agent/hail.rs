@@ -66,12 +66,12 @@ pub struct OwnAgent {
     board: Option<OwnedFd>,
     /// The files of this rank's vault, where ranks come back.
     vault: Option<[File; 2]>,
-    /// What the vault is to be filled with.
+    /// The replica from which the vault is to be filled, if any.
     origin: Option<Origin>,
     stands_by: bool,
 }
 
-/// What a rank tells its agent of itself.
+/// A rank as it introduces itself to its agent.
 #[allow(missing_docs)]
 pub struct About<'a> {
     pub key: &'a Key,
@@ -126,7 +126,8 @@ impl OwnAgent {
         self.vault.take()
     }
 
-    /// What the vault is to be filled with, if an earlier process of this rank was on another host.
+    /// The replica from which the vault is to be filled, if an earlier process of this rank was on another
+    /// host.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }
