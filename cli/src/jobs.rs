@@ -6,15 +6,15 @@ use clap::Args;
 use everfold::locating::{self, AskError, Fault, JobId, JobInfo};
 use everfold_lab::{Failure, say};
 
-/// List the jobs of yours that run on this machine: number, ranks here and in all, hosts, age, faults, and the process that
-/// holds them together here.
+/// List your jobs that run on this machine: number, ranks here and in all, hosts, age, faults, and the
+/// process of their agent here.
 #[derive(Args)]
 pub struct Jobs {}
 
-/// List the faults that were located in a running job: what, where, since when, and why that is believed.
+/// List the faults that were located in a running job: component, fault, time, and evidence.
 ///
-/// It is asked on any host of the job, by the user whose job it is. A fault that is over stays in the list, which says so. The exit
-/// code is 0 if no component is faulty now, and 3 if one is.
+/// Ask on any host of the job, as the user who has started it. A fault that is over stays in the list, marked
+/// as over. The exit code is 0 if no component is faulty now, and 3 if one is.
 #[derive(Args)]
 pub struct Faults {
     /// The job, as `everfold jobs` lists it; not needed if only one runs here.

@@ -44,10 +44,10 @@ use clap::{Parser, Subcommand};
 use everfold::launch::Components;
 use everfold_lab::{Chaos, Failure, Plan, note, say};
 
-/// Reductions that finish: start jobs on this machine, measure reductions, break them,
-/// simulate them, place checkpoints.
+/// Reductions that finish: start jobs, find faults in them, measure reductions, break them, simulate them,
+/// place checkpoints.
 ///
-/// Logs are silent unless RUST_LOG asks for them, for instance RUST_LOG=debug.
+/// Nothing is logged unless RUST_LOG asks for it, for instance RUST_LOG=everfold=debug.
 #[derive(Parser)]
 #[command(name = "everfold", version)]
 struct Arguments {

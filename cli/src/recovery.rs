@@ -18,14 +18,14 @@ pub enum Recovery {
     Check(Check),
 }
 
-/// Say what happens at which fault, or what is wrong with the file.
+/// Say what happens at each fault, or name the mistake in the file.
 ///
 /// `everfold run --recovery FILE` and the variable EVERFOLD_RECOVERY use such a file. It replaces what the
 /// program says of recoveries and of checkpoints.
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Check {
-    /// The file; without it, what an empty one means.
+    /// The file; without it, the defaults are shown.
     file: Option<PathBuf>,
 }
 

@@ -23,10 +23,10 @@ pub enum Rules {
     Push(Push),
 }
 
-/// Let rules hold in a running job of yours, on all of its hosts, from now on.
+/// Put rules in force in one of your running jobs, on all of its hosts.
 ///
-/// They are compiled completely before they take the place of those that hold. A file that is wrong changes nothing, and what is
-/// wrong in it is said, with line and key.
+/// They are compiled completely before they replace the rules in force. If the file has a mistake, nothing
+/// changes, and the message names line and key.
 #[derive(Args)]
 pub struct Push {
     /// A file of rules.
@@ -36,29 +36,29 @@ pub struct Push {
     job: Option<JobId>,
 }
 
-/// Compile rules, and say what would be concluded from what.
+/// Compile rules, and say which fault follows from which symptoms.
 #[derive(Args)]
 pub struct Check {
     /// A file of rules; without it, the rules that everfold comes with.
     file: Option<PathBuf>,
 }
 
-/// Learn rules from recorded symptoms: which go with which faults that were confirmed.
+/// Learn rules from recorded symptoms and confirmed faults.
 ///
-/// Prints a draft of rules as a file. It says how often each rule would have held and the fault was
-/// confirmed, and in which order symptoms came before it. Nothing is learnt about faults of whole domains,
-/// nor that a symptom is not there.
+/// Prints a draft of a rule file. Comments say how often each rule would have held and the fault was
+/// confirmed, and in which order symptoms came before it. Nothing is learnt about faults of whole domains, or
+/// about absent symptoms.
 #[derive(Args)]
 #[command(after_help = LEARNING)]
 pub struct Learn {
-    /// What hosts have recorded: the files of as many jobs and hosts as there are.
+    /// Files of recorded symptoms, of any number of jobs and hosts.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How often a fault has to have been confirmed with the same symptoms.
+    /// Least number of times that a fault was confirmed with the same symptoms.
     #[arg(long, value_name = "N", default_value_t = Least::default().support, value_parser = clap::value_parser!(u32).range(1..))]
     support: u32,
-    /// In which share of the windows with these symptoms it has to have been confirmed, between 0 and 1.
-    /// Where probes confirm it, a small one costs probes only.
+    /// Least share of the windows with these symptoms in which the fault was confirmed, between 0 and 1. If
+    /// probes confirm the fault, a small share only costs probes.
     #[arg(long, value_name = "C", default_value_t = Least::default().confidence, value_parser = share)]
     confidence: f64,
 }

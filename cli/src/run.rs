@@ -19,14 +19,14 @@ use crate::{events, recovery};
 
 /// Start a program as a job of several processes, on this machine or on several hosts.
 ///
-/// Its N copies find their rank, size and meeting point in their environment. On a cluster, a launcher starts
-/// this command once on each host, and it starts N copies there. Number of hosts, index of this one and
-/// meeting point are taken from the environment of Slurm, Open MPI, PMIx or MPICH where they are not said.
-/// All hosts need the same secret, in EVERFOLD_SECRET or in a file that EVERFOLD_SECRET_FILE names.
+/// Its N copies find their rank, size and rendezvous in their environment. On a cluster, a launcher starts
+/// this command once on each host, and it starts N copies there. Without options, the number of hosts, the
+/// index of this one and the rendezvous are taken from the environment of Slurm, Open MPI, PMIx or MPICH. All
+/// hosts need the same secret, in EVERFOLD_SECRET or in a file that EVERFOLD_SECRET_FILE names.
 ///
-/// Their output is forwarded line by line, marked with the rank. The exit code is that of the process that
-/// failed first: 128 + s if signal s killed it, 0 if none failed. When this command is interrupted or killed,
-/// all copies end.
+/// Their output is forwarded line by line, marked with the rank. The exit code is 0 if no process failed, and
+/// otherwise that of the process that failed first: 128 + s if signal s killed it. When this command is
+/// interrupted or killed, all copies end.
 ///
 /// If none failed, but their output could not be written, for instance because the disk is full, the exit
 /// code is 74. If the reader of the output goes, as `head` does, the job goes on to its end and what it prints
@@ -41,10 +41,10 @@ pub struct Run {
     /// others are spare.
     #[arg(long, value_name = "N[:M]", env = "EVERFOLD_HOSTS", help_heading = "Several hosts")]
     hosts: Option<HostCount>,
-    /// Which of them this one is, from 0.
+    /// Index of this host, from 0.
     #[arg(long, value_name = "I", env = "EVERFOLD_HOST_INDEX", help_heading = "Several hosts")]
     host_index: Option<u32>,
-    /// Where they meet: an address of host 0 that the others reach, and a free port there [env:
+    /// The rendezvous of all hosts: an address of host 0 that the others reach, and a free port there [env:
     /// EVERFOLD_RENDEZVOUS].
     #[arg(long, value_name = "HOST:PORT", help_heading = "Several hosts")]
     rendezvous: Option<String>,
@@ -79,8 +79,8 @@ pub struct Run {
     /// Go on from the newest complete checkpoint in this directory, and save there [env: EVERFOLD_RESUME].
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints", conflicts_with = "checkpoints")]
     resume: Option<PathBuf>,
-    /// Write what happens to the job to this file, a line of JSON each: which processes are started here, that all ranks go
-    /// back, and on the first host the news that the ranks are told.
+    /// Write events of the job to this file, a line of JSON each: starts of processes here, rollbacks, and on
+    /// the first host the news that the ranks hear.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
@@ -99,7 +99,7 @@ Examples:
       The file says whether ranks come back whose processes have died.
   everfold run -n 4 --record-symptoms symptoms -- ./simulate
   everfold rules learn symptoms
-      Records what speaks for faults, and learns rules that locate them.
+      Records symptoms of faults, and learns rules that locate them.
   everfold run -n 4 --record profile.toml -- ./simulate
   everfold plan profile.toml
   everfold run -n 4 --plan plan.toml -- ./simulate
@@ -184,7 +184,7 @@ fn followable(file: PathBuf) -> Result<PathBuf, Failure> {
 /// A file that can be added to.
 fn extensible(file: PathBuf) -> Result<PathBuf, Failure> {
     let opened = File::options().append(true).create(true).open(&file);
-    opened.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+    opened.map_err(|error| Failure::new(format!("cannot add lines to {}: {error}", file.display())))?;
     Ok(file)
 }
 

@@ -1,7 +1,7 @@
 //! Which agents are here, and whose memory they hold.
 //!
-//! An agent holds the regions of its host's processes. As long as it lives, what lies there can be read,
-//! whatever becomes of the processes. With it all of them are gone.
+//! An agent holds the regions of its host's processes. As long as it lives, these can be read, although the
+//! processes may have died. When the agent is gone, so are all of them.
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 
@@ -10,13 +10,13 @@ use everfold_protocol::{
     message::{AgentRef, Lodging},
 };
 
-/// Agents, and who is on whose host.
+/// Agents, and the ranks on the host of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents {
     standings: BTreeMap<AgentId, Standing>,
     /// The agent of each process that has one.
     of: BTreeMap<ProcessId, AgentId>,
-    /// What the host of an agent shares with others, as the first of its ranks says that has a label.
+    /// The label of the domain of each agent's host, as given by the first of its ranks that has one.
     domains: BTreeMap<AgentId, String>,
     /// Where agents serve that can start ranks.
     lodgings: BTreeMap<AgentId, String>,
@@ -34,7 +34,7 @@ enum Standing {
 /// What becomes of the memory of a process that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Custody {
-    /// Nobody holds it but processes of its host that have mapped it.
+    /// No agent holds it; only processes of its host have it mapped.
     Nobody,
     /// Its agent holds it.
     Agent,
@@ -60,7 +60,7 @@ impl Agents {
         is_new
     }
 
-    /// Takes in what a host offers to ranks of others.
+    /// Takes in the offer of a host to ranks of other hosts.
     pub fn lodge(&mut self, agent: AgentId, Lodging { address, domain }: Lodging) {
         if let Some(address) = address {
             self.lodgings.insert(agent, address);
@@ -80,7 +80,7 @@ impl Agents {
         self.lodgings.get(&agent).map(|address| AgentRef { id: agent, address: address.clone() })
     }
 
-    /// The label of what the host of an agent shares with others.
+    /// The label of the domain of an agent's host.
     pub fn domain(&self, agent: AgentId) -> Option<&str> {
         self.domains.get(&agent).map(String::as_str)
     }

@@ -2,14 +2,15 @@
 //!
 //! Two processes may both live, both be heard by the master, and yet not read each other: the link between
 //! their hosts is cut or refuses connections. A reader whose task failed for that is *apart* from the owner.
-//! What it cannot read others fold:
+//! Partials that it cannot read are folded by others:
 //!
-//! 1. The owners of other partials that wait, of which the reader then reads what they have folded.
-//! 2. If all of them are apart from all partials that they could fold: a process whose own partial nobody
-//!    needs. It begins afresh with partials that it reaches, with a single one if need be. That task is a
-//!    copy, and *relays* the partial to those who reach the process but not its owner.
-//! 3. If nobody can do that, all that are apart try again, with a pause before each try that grows with the
-//!    time tried, until they have tried for longer than any silence is tolerated. Then the reduction ends in
+//! 1. By the owners of other partials that wait; the reader then reads their folds.
+//! 2. If all of them are apart from all partials that they could fold: by a process whose own partial is not
+//!    needed. It begins afresh with partials that it reaches, with a single one if need be. That task is a
+//!    copy, and *relays* the partial to readers that reach this process but not the owner.
+//! 3. If no process can do that, all readers that are apart try again, with a pause before each try that grows
+//!    with the time tried, until they have tried for longer than any silence is tolerated. Then the reduction
+//!    ends in
 //!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,8 +23,8 @@ use crate::{queue::Ready, tries::TimeTried};
 /// Readers on one host that did not reach an owner before no others on that host are sent there.
 const READERS_MAX: u32 = 2;
 
-/// Hosts from which somebody did not reach an owner before nobody else is sent there who has nothing to fold
-/// with what lies there: it is most likely out of everyone's reach.
+/// If readers on this many hosts did not reach an owner, no process is sent there just to relay: the owner is
+/// most likely out of reach of all.
 const HOSTS_MAX: usize = 8;
 
 /// A rank that reads, and the host where it runs.
@@ -40,7 +41,7 @@ pub(crate) struct Apart {
     pairs: BTreeSet<(Rank, Rank)>,
     /// How many readers, by owner and their host.
     hosts: BTreeMap<(Rank, u64), u32>,
-    /// Before this time those who did not reach somebody do not try again.
+    /// Before this time readers that did not reach an owner do not try again.
     next_try: Timestamp,
 }
 
@@ -63,7 +64,7 @@ impl Apart {
         self.pairs.is_empty()
     }
 
-    /// Before this time those who did not reach somebody do not try again.
+    /// Before this time readers that did not reach an owner do not try again.
     pub fn next_try(&self) -> Timestamp {
         self.next_try
     }
@@ -92,20 +93,20 @@ impl Apart {
         owners.into_iter().filter(|owner| *owner != reader.rank && self.are(reader, *owner)).collect()
     }
 
-    /// Whether somebody on so many hosts did not reach `owner` that others are not likely to.
+    /// Whether readers on so many hosts did not reach `owner` that others are not likely to reach it either.
     pub fn is_remote(&self, owner: Rank) -> bool {
         self.hosts.range((owner, 0)..=(owner, u64::MAX)).take(HOSTS_MAX).count() == HOSTS_MAX
     }
 }
 
-/// How a segment goes on whose partials nobody can bring together.
+/// The tries of a segment whose partials no process can bring together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tries {
     /// Whether a pause is under way, after which those that are apart try again.
     pauses: bool,
     /// Whether there was a pause since the latest try.
     rested: bool,
-    /// Whether nobody was left who could do it.
+    /// Whether no process was left that could do it.
     is_last: bool,
     /// Whether that was tried for long enough: the next task that fails for it is the last one.
     is_over: bool,
@@ -129,8 +130,8 @@ impl Tries {
         self.rested
     }
 
-    /// Takes in that nobody is left who could do it, so that all try again. Returns how long to wait before
-    /// the next try.
+    /// Takes in that no process is left that could do it, so that all try again. Returns the pause before the
+    /// next try.
     pub fn begin(&mut self, now: Timestamp) -> Duration {
         self.is_last = true;
         self.tried.begin(now);
@@ -138,8 +139,8 @@ impl Tries {
     }
 
     /// Takes in that a try failed, for which a process waits for `patience` at most; one of a process that
-    /// did not reach `itself` counts, too. Returns whether it was tried for longer than `most`, and nobody
-    /// else could do it.
+    /// did not reach `itself` counts, too. Returns whether it was tried for longer than `most`, and no other
+    /// process could do it.
     pub fn fail(&mut self, now: Timestamp, itself: bool, patience: Duration, most: Duration) -> bool {
         if self.is_last || itself {
             self.tried.again(now, patience);

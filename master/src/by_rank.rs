@@ -15,7 +15,7 @@ pub(crate) enum ByRank<T> {
 }
 
 impl<T> ByRank<T> {
-    /// What is there for `rank`.
+    /// The entry of `rank`.
     pub fn get(&self, rank: Rank) -> Option<&T> {
         match self {
             Self::All(all) => all.get(rank.index()),
@@ -23,8 +23,8 @@ impl<T> ByRank<T> {
         }
     }
 
-    /// Replaces what is there for `rank`, which is one of all if there is something for each. Returns what
-    /// was there.
+    /// Replaces the entry of `rank`, which is one of all ranks if each has an entry. Returns the earlier
+    /// entry.
     pub fn insert(&mut self, rank: Rank, new: T) -> Option<T> {
         match self {
             Self::All(all) => Some(core::mem::replace(&mut all[rank.index()], new)),

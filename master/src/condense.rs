@@ -19,8 +19,8 @@ pub(crate) fn may_condense(spec: &ReductionSpec) -> bool {
     spec.order == Order::Arrival && spec.kind.folds_surely()
 }
 
-/// Makes the sources of a task one, if that is possible. What the task yields stays the same, and each
-/// receiver of it hears of one body instead of one for each rank.
+/// Folds the sources of a task into one, if that is possible. The task still gives the same, and each
+/// receiver gets one body instead of one for each rank.
 pub(crate) fn condense(spec: &ReductionSpec, mut task: Task, fold: Fold) -> Task {
     if task.sources.len() < 2 || !may_condense(spec) {
         return task;

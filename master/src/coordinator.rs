@@ -1,16 +1,15 @@
 //! The master of a job and the clerk that watches the board for it: the order in which the master hears of
 //! both, and of processes and their agents.
 //!
-//! What lies on the board was there before whatever the master hears next. So it hears first
+//! Contributions on the board came before the next event. So the master hears first
 //!
 //! - of a contribution on the board, before a message about the same reduction;
-//! - of all that is there, before a rank says that it calls nothing more, and before the end of a process;
-//! - of what has waited since the last look, before time passes.
+//! - of all contributions there, before a rank says that it calls nothing more, and before the end of a process;
+//! - of contributions that have waited since the last look, before time passes.
 //!
-//! What an agent says comes over another connection than what a process has said before. So the master hears
-//! that a process has ended when the connection of that has broken: behind all that it had said, and before
-//! the break, as how it has ended says more. If it was only a wrapper that has ended, the connection does not
-//! break.
+//! Messages of an agent and of a process come over different connections. So the master hears of the end of a
+//! process only when the connection of that process has broken: behind all messages of the process, and
+//! before the break, as the exit code says more. If only a wrapper has ended, the connection does not break.
 //!
 //! Once a process was declared failed, no round can be complete: the board is closed. Once a reduction is
 //! over, its mark on the board is removed.
@@ -33,7 +32,7 @@ use crate::{
     machine::Master,
 };
 
-/// A master, and what it hears of next.
+/// A master, and the events that it hears next.
 ///
 /// Its driver lets the master take in everything that [`poll_coming`](Self::poll_coming) returns before it
 /// asks for the next action.
@@ -50,7 +49,7 @@ pub struct Coordinator<M> {
     ends: BTreeMap<ProcessId, (AgentId, FromAgent)>,
 }
 
-/// What the master hears of next. There are few at a time.
+/// An event that the master hears next. There are few at a time.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub enum Coming {
@@ -90,8 +89,8 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
         self.connected.insert(process);
     }
 
-    /// Lets the master hear of an event, behind what it has to hear before. The end of a process whose
-    /// connection has not broken waits until it has.
+    /// Lets the master hear of an event, behind all that come first. The end of a process waits until the
+    /// process's connection has broken.
     pub fn hear(&mut self, event: Event) {
         match event {
             Event::Agent(agent, FromAgent::Ended { process, ending })
@@ -124,7 +123,7 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
         self.coming.push_back(Coming::Event(event));
     }
 
-    /// Lets time pass for the master, behind what it has to hear before.
+    /// Lets time pass for the master, behind all events that come first.
     pub fn let_time_pass(&mut self) {
         self.look();
         self.coming.push_back(Coming::Time);
@@ -135,12 +134,12 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
         self.find(Clerk::look);
     }
 
-    /// What the master is to [take in](Self::take_in) next.
+    /// The event that the master is to [take in](Self::take_in) next.
     pub fn poll_coming(&mut self) -> Option<Coming> {
         self.coming.pop_front()
     }
 
-    /// Lets the master take in what came.
+    /// Lets the master take an event in.
     pub fn take_in(&mut self, now: Timestamp, coming: Coming) {
         match coming {
             Coming::Event(event) => self.master.handle_event(now, event),

@@ -1,10 +1,11 @@
 //! Which segments wait for whom while many reductions are open.
 //!
-//! Usually a worker with room looks through all that waits, the oldest first. Of thousands of reductions most
-//! are not for it, or lie with a process from which it reads as much as it may, and each look would take the
-//! longer the more there are. So from [`Policy::crowd_from`](crate::Policy::crowd_from) open reductions on,
-//! segments that nobody can go on with at once are listed by the worker that could, and the owner from which
-//! it would read. A worker then looks only at the first few of each list that it has room for.
+//! Usually a worker with room looks through all waiting segments, the oldest first. Of thousands of
+//! reductions most are not for it, or lie with a process from which it reads as much as it may, and each look
+//! would take longer the more reductions there are. So from [`Policy::crowd_from`](crate::Policy::crowd_from)
+//! open reductions on, segments that no worker can go on with at once are listed by the worker that could,
+//! and the owner from which it would read. A worker then looks only at the first few of each list that it has
+//! room for.
 
 use alloc::{collections::BTreeSet, vec::Vec};
 
@@ -12,14 +13,14 @@ use everfold_protocol::{Rank, SegmentId, Timestamp};
 use smallvec::SmallVec;
 
 /// The worker that could go on with a segment, and the owner from which it would read: itself, if it can read
-/// what it needs at any time.
+/// the partials at any time.
 pub(crate) type Pair = (Rank, Rank);
 
 /// The pairs of a segment, in order.
 pub(crate) type Pairs = SmallVec<[Pair; 2]>;
 
-/// Most executors of a segment that are listed, and most processes that each would read from. All of those
-/// who are listed are busy when they are, and so will ask.
+/// Most executors of a segment that are listed, and most processes that each would read from. A worker is
+/// busy when it is listed, and so will ask for work later.
 pub(crate) const LISTED_MAX: usize = 6;
 
 /// Segments that wait, by pair; those of the oldest reductions first.

@@ -1,7 +1,7 @@
-//! The master of a team: what it does of an attempt in teams (see [`team`]).
+//! The master of a team, in an attempt in teams (see [`team`]).
 //!
 //! A deputy schedules like the master of the job; its reductions end where those of the master begin: it
-//! tells where the team's partials lie. It repairs nothing. Whatever comes in between, it asks the master to
+//! tells where the team's partials lie. It repairs nothing: on any death or error it asks the master to
 //! dissolve the attempt.
 
 use alloc::{collections::BTreeMap, sync::Arc};
@@ -27,9 +27,8 @@ use crate::{
 /// Queues a team's reduction messages and makes tasks of them.
 ///
 /// # Use
-/// As that of a [`Master`](crate::Master): tell it what there is, then call
-/// [`poll_action`](Self::poll_action) until it returns `None`. Its actions are tasks, and what it reports to
-/// the master.
+/// As that of a [`Master`](crate::Master): give it an event, then call [`poll_action`](Self::poll_action)
+/// until it returns `None`. Its actions are tasks, and reports to the master.
 #[derive(Clone, Debug)]
 pub struct Deputy {
     /// Its members are those it had to do with.
@@ -167,7 +166,7 @@ impl Deputy {
         self.meet(&team);
         let Self { desk, reductions, .. } = self;
         if let Some(Refusal::ProcessFailed { .. }) = desk.members.absent(&called.spec.group, &Path::empty()) {
-            // Who lives has heard of it, or is about to, and contributes as usual.
+            // Living ranks have heard of it, or are about to, and contribute as usual.
             return true;
         }
         let reduction = reductions.entry(id).or_insert_with(|| {
@@ -212,8 +211,8 @@ impl Deputy {
         }
     }
 
-    /// Ends an attempt, and asks the master to dissolve it, at the ranks that take part in it and at
-    /// `others`, who may believe in another group.
+    /// Ends an attempt, and asks the master to dissolve it, at the ranks that take part in it and at the
+    /// `others`, which may believe in another group.
     fn dissolve(&mut self, id: ReductionId, others: &Path) {
         let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);

@@ -1,4 +1,4 @@
-//! What all rules of a job work with: the time, its sizes and members, what is due, and what is said.
+//! The data that all rules of a job use: time, sizes, members, timers, and the outbox.
 
 use everfold_protocol::{
     Path, Rank, Timestamp,
@@ -38,7 +38,7 @@ impl Desk {
         self.outbox.send_each(self.members.processes_of(ranks), message);
     }
 
-    /// Tells everyone who takes part the same.
+    /// Tells all members the same.
     pub fn send_all(&mut self, message: &ToWorker) {
         self.outbox.send_each(self.members.processes(), message);
     }
@@ -48,7 +48,7 @@ impl Desk {
         self.members.agents().here().for_each(|agent| self.outbox.send_agent(agent, message.clone()));
     }
 
-    /// Tells everyone who takes part, and the watchers.
+    /// Tells all members, and the watchers.
     pub fn tell_all(&mut self, news: News) {
         self.send_all(&ToWorker::News(news.clone()));
         self.outbox.notice(Notice::News(news));

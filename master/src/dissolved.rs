@@ -1,10 +1,10 @@
-//! Attempts in teams that were dissolved, and who was told.
+//! Attempts in teams that were dissolved, and the ranks that were told.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use everfold_protocol::{Path, ReductionId};
 
-/// Dissolved attempts that are remembered, so that what was on its way does not begin them again.
+/// Dissolved attempts that are remembered, so that late messages do not begin them again.
 const REMEMBERED_MAX: usize = 4096;
 
 /// The latest attempts that were dissolved.
@@ -15,12 +15,12 @@ pub(crate) struct Dissolved {
     order: VecDeque<ReductionId>,
 }
 
-/// Who has to be told of a dissolved attempt.
+/// The ranks that have to be told of a dissolved attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Whether nobody was told before.
+    /// Whether no rank was told before.
     pub is_first: bool,
-    /// Who was not told before.
+    /// The ranks that were not told before.
     pub untold: Path,
 }
 
@@ -37,7 +37,7 @@ impl Dissolved {
         if is_first {
             self.order.push_back(id);
             if self.order.len() > REMEMBERED_MAX {
-                // Whoever still comes to it begins it again, in vain.
+                // A rank that still comes to it begins it again, in vain.
                 self.order.pop_front().map(|oldest| self.told.remove(&oldest));
             }
         }
@@ -48,7 +48,7 @@ impl Dissolved {
     }
 }
 
-/// All who are in one of two groups.
+/// The union of two groups.
 pub(crate) fn join(one: &Path, other: &Path) -> Path {
     one.union(&other.difference(one)).expect("what is not in it does not overlap it")
 }

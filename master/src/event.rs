@@ -1,4 +1,4 @@
-//! What goes into the master and what comes out.
+//! Events that go into the master, actions that come out, and notices for watchers.
 
 use everfold_protocol::{
     AgentId, Path, ProcessId, ReductionId,
@@ -14,7 +14,7 @@ use crate::located::Fault;
 pub enum Event {
     /// A worker said something.
     Message {
-        /// Who, and what it knew of the membership.
+        /// The sender, and its epoch.
         header: Header,
         /// What.
         message: ToMaster,
@@ -60,11 +60,11 @@ pub enum Action {
     Disconnect(ProcessId),
     /// Tell the watchers.
     Notice(Notice),
-    /// Everyone has left or failed: the master is no longer needed.
+    /// All members have left or failed: the master is no longer needed.
     Done,
 }
 
-/// What a watcher hears. Logs, metrics and test assertions all come from these.
+/// An event for watchers. Logs, metrics and test assertions all come from these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// All expected processes are in the job.
@@ -87,16 +87,16 @@ pub enum Notice {
     Left(ProcessId),
     /// A message was dropped because its sender, task or reduction is no longer current.
     Stale {
-        /// Who sent it.
+        /// Its sender.
         sender: ProcessId,
-        /// What it was.
+        /// Its kind.
         what: &'static str,
     },
     /// A reduction ended in an error for these ranks.
     Refused {
         /// Which.
         reduction: ReductionId,
-        /// Who heard it.
+        /// The ranks that heard it.
         ranks: Path,
         /// Why.
         refusal: Refusal,

@@ -1,6 +1,6 @@
-//! Who copies a result, who has it, and who lends it.
+//! The ranks that copy a result, have it, or lend it.
 //!
-//! It knows ranks and the bytes that they hold, and nothing of segments: what that makes of a reduction is in
+//! It knows ranks and the bytes that they hold, and no segments: the consequences for a reduction are in
 //! `reduction::result`.
 
 use alloc::{
@@ -39,18 +39,18 @@ pub(crate) struct Handout {
     doubtful: Path,
     /// What ranks that wait could not reach of it.
     misses: BTreeMap<Rank, Misses>,
-    /// What was told with the result.
+    /// The report that was told with the result.
     told: Option<Told>,
     /// The only rank that is to receive the result, if there is one, and it was told.
     receiver: Option<Rank>,
-    /// What the bodies of ranks hold that could not copy the whole result, or that lend it.
+    /// The bodies of ranks that could not copy the whole result, or that lend it.
     bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
     /// Dead processes whose memory did not outlive them, although it could have. Later processes of their ranks are
     /// others.
     gone: BTreeSet<ProcessId>,
 }
 
-/// What the reports of a reduction say alike from its first hand-out on: some calls have ended with it.
+/// The part of the report that stays the same from the first hand-out on: some calls have ended with it.
 #[derive(Clone, Debug)]
 struct Told {
     survived: Path,
@@ -58,7 +58,7 @@ struct Told {
     failures: Vec<FailureRecord>,
 }
 
-/// What a rank could not copy of a result.
+/// The tries of a rank to copy a part of the result.
 #[derive(Clone, Debug)]
 pub(crate) struct Misses {
     /// Bytes of the result that it had when it missed something last.
@@ -73,7 +73,7 @@ pub(crate) struct Misses {
 }
 
 impl Misses {
-    /// Takes in that the rank has missed something, when it had so many bytes of the result.
+    /// Takes in that the rank has missed a piece, when it had `collected` bytes of the result.
     pub fn again(&mut self, now: Timestamp, collected: u64, patience: Duration) {
         if collected > self.collected {
             (self.collected, self.tried) = (collected, TimeTried::default());
@@ -81,7 +81,7 @@ impl Misses {
         self.tried.again(now, patience);
     }
 
-    /// Takes in that it got nothing, or nothing sound, of `owner`, who lives.
+    /// Takes in that it got no bytes, or damaged ones, of `owner`, which lives.
     pub fn miss(&mut self, owner: Rank) {
         self.count += 1;
         self.missed.insert(owner, self.count);
@@ -129,12 +129,12 @@ impl Handout {
         self.waiting = Some(ranks);
     }
 
-    /// Lets nobody copy the result any more.
+    /// Lets no rank copy the result any more.
     pub fn end(&mut self) {
         self.waiting = None;
     }
 
-    /// Takes in that all who live have the result.
+    /// Takes in that all living ranks have the result.
     pub fn complete(&mut self) {
         self.waiting = Some(Path::empty());
     }
@@ -197,7 +197,7 @@ impl Handout {
         self.bodies.values().any(|(_, half)| half.untouched > 0)
     }
 
-    /// Takes in that a rank has missed something, when it had so many bytes of the result.
+    /// Takes in that a rank has missed a piece, when it had `collected` bytes of the result.
     pub fn miss(&mut self, rank: Rank, collected: u64) -> &mut Misses {
         self.returned.insert(rank).expect("it was told once");
         let first = || Misses { collected, tried: TimeTried::default(), missed: BTreeMap::new(), count: 0 };
@@ -214,13 +214,13 @@ impl Handout {
         !core::mem::replace(&mut self.pauses, true)
     }
 
-    /// Ends that pause. Returns whether there is somebody to try again.
+    /// Ends that pause. Returns whether there are ranks to try again.
     pub fn go_on(&mut self) -> bool {
         self.pauses = false;
         !self.returned.is_empty()
     }
 
-    /// Whether all who still copy the result have missed something, or are away.
+    /// Whether all ranks that still copy the result have missed a piece, or are away.
     pub fn is_stuck(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| match self.returned.is_empty() {
             // Mostly so, and asked whenever a rank has the result: the first rank that copies answers it.
@@ -235,7 +235,7 @@ impl Handout {
         !self.pauses && !self.returned.is_empty()
     }
 
-    /// Takes those who have missed something, to be told anew where the result lies.
+    /// Takes the ranks that have missed a piece, to tell them anew where the result lies.
     pub fn take_returned(&mut self) -> Path {
         self.overwrite();
         core::mem::take(&mut self.returned)
@@ -251,7 +251,7 @@ impl Handout {
         &self.gone
     }
 
-    /// The report of a result: in part, what was told with it first.
+    /// The report of a result, with the part that was told first.
     pub fn tell(&mut self, report: Report) -> Report {
         let Report { survived, protected, failures, .. } = &report;
         let told =
@@ -278,8 +278,8 @@ impl Handout {
         }
     }
 
-    /// Takes in that there will be another result, with other contributors: what was copied of this one is
-    /// none any more.
+    /// Takes in that there will be another result, with other contributors: copied parts of this one are of
+    /// no use any more.
     pub fn start_over(&mut self) {
         self.bodies.clear();
         self.told = None;
@@ -287,7 +287,7 @@ impl Handout {
         self.doubtful = Path::empty();
     }
 
-    /// Keeps what the body of `process` holds.
+    /// Notes the content of the body of `process`.
     pub fn keep(&mut self, process: ProcessId, body: HalfBody) {
         self.bodies.insert(process.rank, (process, body));
     }
@@ -302,19 +302,19 @@ impl Handout {
         self.bodies.get(&process.rank).is_some_and(|(owner, half)| *owner == process && half.data == *data)
     }
 
-    /// Forgets what the body of `rank` holds.
+    /// Forgets the content of the body of `rank`.
     pub fn drop_body(&mut self, rank: Rank) {
         self.bodies.remove(&rank);
     }
 
-    /// Forgets what the body of `process` holds.
+    /// Forgets the content of the body of `process`.
     pub fn drop_body_of(&mut self, process: ProcessId) {
         if self.bodies.get(&process.rank).is_some_and(|(owner, _)| *owner == process) {
             self.drop_body(process.rank);
         }
     }
 
-    /// Whether it is known what the body of `rank` holds.
+    /// Whether the content of the body of `rank` is known.
     pub fn keeps(&self, rank: Rank) -> bool {
         self.bodies.contains_key(&rank)
     }
@@ -341,7 +341,7 @@ impl Handout {
         })
     }
 
-    /// Who lives and lends the whole result.
+    /// The living processes that lend the whole result.
     pub fn lenders<'a>(&'a self, members: &'a Membership) -> impl Iterator<Item = ProcessId> + 'a {
         let whole = self.bodies.values().filter(|(_, half)| half.collected == u64::MAX);
         whole.map(|(process, _)| *process).filter(|process| members.lives(*process))

@@ -1,21 +1,20 @@
 //! How much a master takes in, or says, before it looks at its timers.
 //!
-//! Messages are taken in batches: tasks are made of what a batch has brought, and each worker is written to
-//! once. But pings have to go out in time whatever a message costs, as workers give up a master that is
-//! silent. So a batch ends after a number of messages, or after a time that is short beside any ping
-//! interval.
+//! Messages are taken in batches: the master makes tasks after a batch, and writes to each worker once. But
+//! pings have to go out in time, as workers give up a silent master. So a batch ends after a number of
+//! messages, or after a time that is short beside any ping interval.
 
 use core::time::Duration;
 
 use everfold_protocol::Timestamp;
 
-/// Messages after which the master says what it has decided so far, however many more there are.
+/// Messages after which the master sends its decisions, however many more messages wait.
 const MESSAGES_MAX: u32 = 2048;
 
 /// Time after which it does.
 const TIME_MAX: Duration = Duration::from_millis(5);
 
-/// What a master has taken in, or said, since it looked at its timers last.
+/// The messages that a master has received or sent since it looked at its timers last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Intake {
     messages: u32,
@@ -40,7 +39,7 @@ impl Intake {
 mod tests {
     use super::*;
 
-    /// Messages until the master looks, if each takes it so long.
+    /// Messages until the master looks, if each takes it this long.
     fn until_it_looks(each: Duration) -> u32 {
         let (mut intake, mut now) = (Intake::default(), Timestamp::ZERO + Duration::from_secs(1));
         intake.begin(now);

@@ -22,7 +22,7 @@ const WHOLE: u64 = 1 << 16;
 /// The most of it that counts as spent on the way: a worker gets at most twice as much for being far away.
 const AWAY_MAX: u64 = WHOLE / 2;
 
-/// What a task takes of its executor, and of those it reads from.
+/// The load of a task on its executor, and on the owners from which it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Bytes that it has to touch.
@@ -51,8 +51,8 @@ impl Load {
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     by_rank: BTreeMap<Rank, Lane>,
-    /// How many lanes have each [`Lane::read_ns`], of those that were observed: what is compared for each
-    /// answer is only the shortest and the longest.
+    /// The number of observed lanes with each [`Lane::read_ns`]: each answer is compared with the shortest
+    /// and the longest only.
     read_ns: BTreeMap<u64, u32>,
     /// How many were observed.
     observed: usize,
@@ -61,7 +61,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Whether nobody works on anything.
+    /// Whether no worker has a task.
     pub fn are_empty(&self) -> bool {
         self.by_rank.values().all(Lane::is_empty)
     }
@@ -96,7 +96,7 @@ impl Lanes {
         }
     }
 
-    /// Forgets what `dead` was given: its process has died. Others may still read from what that has left.
+    /// Forgets the tasks of `dead`, whose process has died. Others may still read its memory.
     pub fn clear(&mut self, dead: Rank) {
         self.uncount(dead);
         self[dead].clear();
@@ -188,7 +188,7 @@ impl Lane {
         u64::try_from(bytes * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
     }
 
-    /// Whether all that it was given is answered, and nobody reads from it.
+    /// Whether all its tasks are answered, and no worker reads from it.
     pub fn is_empty(&self) -> bool {
         (self.bytes, self.reads, self.serves) == (0, 0, 0) && self.from.is_empty()
     }
@@ -255,7 +255,7 @@ impl Lane {
         }
     }
 
-    /// Forgets what it was given.
+    /// Forgets its tasks.
     fn clear(&mut self) {
         *self = Self { serves: self.serves, ..Self::default() };
     }

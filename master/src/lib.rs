@@ -1,8 +1,8 @@
 //! The deciding part of everfold: which partials meet where (DR §2).
 //!
-//! [`Master`] is a pure machine. It takes [`Event`]s and time and gives back [`Action`]s; sockets, clocks and
-//! processes stand behind whoever drives it: `everfold_runtime::master` in a real job, `everfold-sim` in a
-//! simulated one.
+//! [`Master`] is a pure machine. It takes [`Event`]s and time and gives back [`Action`]s. Its driver has the
+//! sockets, clocks and processes: `everfold_runtime::master` in a real job, `everfold-sim` in a simulated
+//! one.
 //!
 //! | module | holds |
 //! |---|---|
@@ -11,34 +11,34 @@
 //! | `agents` | which agents are here, and whose memory they hold |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
 //! | [`intake`] | how much is taken in before a look at the timers |
-//! | `desk` | what all rules of a job work with |
-//! | `timers` | what is due when |
-//! | `outbox` | what is to be done, in order |
-//! | [`membership`] | who is in the job, and which messages are stale |
-//! | `liveness` | who is heard, and who is silent |
-//! | `refusals` | what ranks hear that call a reduction after it was refused |
+//! | `desk` | the data that all rules of a job use |
+//! | `timers` | due times |
+//! | `outbox` | actions, in order |
+//! | [`membership`] | the ranks in the job, and which messages are stale |
+//! | `liveness` | which ranks and agents are heard, and which are silent |
+//! | `refusals` | refusals for ranks that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | `replicas` | which agents have replicas of which ranks' vaults |
 //! | `standbys` | which processes follow others of their ranks |
-//! | `by_rank` | something for each rank, found in the same time however many there are |
-//! | `dissolved` | attempts in teams that were dissolved, and who was told |
-//! | `scheduler` | who is given which task, and when |
-//! | [`condense`] | folds what travels inlined, where each receiver would otherwise |
+//! | `by_rank` | an entry for each rank, found in the same time however many there are |
+//! | `dissolved` | attempts in teams that were dissolved, and the ranks that were told |
+//! | `scheduler` | which worker is given which task, and when |
+//! | [`condense`] | folds inlined bodies, where each receiver would have to otherwise |
 //! | [`located`] | which components are known to be faulty, and between which hosts reads are slow for it |
-//! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
+//! | [`lane`] | the tasks of one worker, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take |
-//! | `listing` | which segments wait, for whom, and under what they are found |
+//! | `listing` | which segments wait for which workers, and how they are found |
 //! | `crowd` | which segments wait for whom while many reductions are open |
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
 //! | [`task`] | a task, from its grant to its answer |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
-//! | [`recovery`] | what is done about processes that die where ranks come back |
-//! | `handout` | who copies a result, who has it, and who lends it |
-//! | `apart` | who does not reach whose memory |
-//! | `tries` | for how long something was tried in vain, and when it is tried again |
-//! | `keepers` | who keeps whose copy, and who does if that fails |
-//! | [`placement`] | on whom copies are placed |
-//! | [`policy`] | sizes and depths the scheduler works with |
+//! | [`recovery`] | which recovery meets which death, where ranks come back |
+//! | `handout` | the ranks that copy a result, have it, or lend it |
+//! | `apart` | which readers do not reach which owners |
+//! | `tries` | how long a step was tried in vain, and when it is tried again |
+//! | `keepers` | which process keeps which copy, and which one does if that fails |
+//! | [`placement`] | the processes on which copies are placed |
+//! | [`policy`] | sizes and depths of the scheduler |
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through. The driver may give a function that folds
 //! them.

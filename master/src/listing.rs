@@ -1,8 +1,8 @@
-//! Which segments wait, for whom, and under what they are found.
+//! Which segments wait for which workers, and how they are found.
 //!
-//! A segment is listed when it was offered and nobody has taken it. A worker that gets room then looks at
-//! those only for which it may be the one: those whose turn is its own, and those in which a partial of its
-//! own waits. So a look takes as long however many segments wait for others.
+//! A segment is listed when it was offered and no worker has taken it. A worker that gets room then looks
+//! only at segments that it may go on with: those whose turn is its own, and those in which its own partial
+//! waits. So a look takes the same time however many segments wait for others.
 
 use alloc::{collections::BTreeSet, vec::Vec};
 use core::ops::Bound;
@@ -14,14 +14,14 @@ use crate::{
     queue::Queue,
 };
 
-/// Who can go on with a segment.
+/// The workers that can go on with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Turn {
     /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
     Root(Rank),
     /// The owners of partials that wait there.
     Owners,
-    /// Somebody who begins afresh: the owners are dead, or hold copies only.
+    /// Any worker, which begins afresh: the owners are dead, or hold copies only.
     Anyone,
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct Waiting<'a> {
 /// All segments that wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listings {
-    /// Those that wait for somebody to have room; of equal turns the oldest reduction first.
+    /// Segments that wait for a worker with room; of equal turns the oldest reduction first.
     waiting: BTreeSet<(Turn, Timestamp, SegmentId)>,
-    /// Those of many reductions, by who could go on with them.
+    /// Segments of many reductions, by the workers that could go on with them.
     crowd: Crowd,
     /// Those whose turn is their owners', by owner; those of the crowd apart.
     owned: BTreeSet<(Rank, bool, Timestamp, SegmentId)>,
@@ -151,8 +151,8 @@ impl Listings {
         self.crowd.waiting_for(reader, has_room, each_max, able)
     }
 
-    /// Of each reduction that has segments that wait for `turn`, the oldest first, what the first of them is
-    /// that is `able`.
+    /// For each reduction with segments that wait for `turn`, the oldest first: the answer of `able` for the
+    /// first of its segments that has one.
     pub fn firsts<T>(
         &self,
         turn: Turn,

@@ -1,4 +1,4 @@
-//! Who is heard, and who is silent (DR-8).
+//! Which ranks and agents are heard, and which are silent (DR-8).
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::time::Duration;
@@ -11,14 +11,15 @@ use everfold_protocol::{
 /// How often in a ping interval silence and late tasks are looked for.
 const LOOKS_PER_PING: u32 = 4;
 
-/// Who is watched. Agents come first: the loss of a host explains the silence of its ranks.
+/// A rank or an agent that is watched. Agents come first: the loss of a host explains the silence of its
+/// ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
     Agent(AgentId),
     Rank(Rank),
 }
 
-/// Signs of life of those who take part, from when all ranks are here.
+/// Signs of life of all members, from the moment when all ranks are here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Liveness {
     agents: BTreeMap<AgentId, Watch>,
@@ -34,9 +35,9 @@ pub(crate) struct Liveness {
 pub(crate) struct Ring {
     /// When it rings next.
     pub next: Timestamp,
-    /// The number of the ping that everyone is sent.
+    /// The number of the ping that all are sent.
     pub ping: Option<u64>,
-    /// Who is silent, and for how long.
+    /// The silent ones, and for how long they are.
     pub silent: Vec<(Watched, Duration)>,
 }
 
@@ -55,7 +56,7 @@ impl Liveness {
         alarm.due()
     }
 
-    /// Watches somebody else, too, if it has begun.
+    /// Watches another rank or agent, too, if watching has begun.
     pub fn watch(&mut self, now: Timestamp, who: Watched) {
         if self.alarm.is_none() {
             return;
@@ -81,7 +82,7 @@ impl Liveness {
         }
     }
 
-    /// Whether somebody has answered none of the last two pings.
+    /// Whether this rank or agent has answered none of the last two pings.
     pub fn misses_pings(&self, now: Timestamp, who: Watched) -> bool {
         let watch = match who {
             Watched::Agent(agent) => self.agents.get(&agent),
@@ -90,7 +91,7 @@ impl Liveness {
         watch.is_some_and(|watch| watch.silence(now) > self.ping_interval * 2)
     }
 
-    /// Watches somebody no longer.
+    /// Watches this rank or agent no longer.
     pub fn forget(&mut self, who: Watched) {
         match who {
             Watched::Agent(agent) => drop(self.agents.remove(&agent)),
@@ -100,7 +101,7 @@ impl Liveness {
         }
     }
 
-    /// Takes in that the alarm rings. What the master slept through is forgiven to everyone.
+    /// Takes in that the alarm rings. Time that the master slept through is subtracted from every silence.
     pub fn ring(&mut self, now: Timestamp) -> Option<Ring> {
         let alarm = self.alarm.as_mut()?;
         let asleep = alarm.ring(now).unwrap_or_default();

@@ -31,7 +31,7 @@ const TASKS_MAX: usize = 8;
 /// Operations that are remembered. A program has few; one with more has some of them learnt anew.
 const OPERATIONS_MAX: usize = 256;
 
-/// What is known of each operation, by its name: that of the type for objects.
+/// The paces of operations, by name: for objects the name of the type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Paces(BTreeMap<String, SmallVec<[Pace; TASKS_MAX]>>);
 
@@ -41,7 +41,7 @@ struct Pace {
     executor: Rank,
     /// Bytes of an operand.
     bytes: u64,
-    /// In nanoseconds, with what it took to read the operands, and without.
+    /// In nanoseconds, with the time to read the operands, and without.
     task_ns: u64,
     fold_ns: u64,
 }
@@ -89,16 +89,16 @@ impl Paces {
         }
     }
 
-    /// Whether bodies of `kind` in one piece are folded in pairs: the operation is the application's, and it
-    /// takes at least `slow`, or nobody knows.
+    /// Whether bodies of `kind` in one segment are folded in pairs: the operation is the application's, and
+    /// it takes at least `slow`, or its pace is unknown.
     pub fn folds_in_pairs(&self, kind: &BodyKind, slow: Duration) -> bool {
         let Some(operation) = own_operation(kind) else { return false };
         let known = self.0.get(operation).and_then(|paces| median(paces.iter().map(|pace| pace.fold_ns)));
         known.is_none_or(|ns| u128::from(ns) >= slow.as_nanos())
     }
 
-    /// How long others, or else its executor, would take for a task of `kind`; nothing if nobody knows.
-    /// Operands that are longer than those before are expected to take as much longer.
+    /// How long others, or else its executor, would take for a task of `kind`; `None` if that is unknown. The
+    /// time grows with the length of the operands.
     pub fn expected(&self, kind: &BodyKind, running: &Running) -> Option<Duration> {
         let paces = self.0.get(own_operation(kind)?)?;
         let folds = running.partials().saturating_sub(1).max(1) as u64;

@@ -5,8 +5,8 @@
 //! part from abroad, and its neighbours read it there. Hosts are given parts as they finish others, so a slow one
 //! is given few.
 //!
-//! It knows processes and parts, and what each has said that it has. What becomes of deaths is in
-//! `reduction::pipelined`: the pipeline is given up, and all read from the owner what they lack.
+//! It knows processes, parts, and which process has which part. Deaths are in `reduction::pipelined`: the
+//! pipeline is given up, and all ranks read the parts that they lack from the owner.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -27,12 +27,12 @@ pub(crate) struct Pipeline {
     hosts: Vec<Vec<ProcessId>>,
     /// The host that has read each part from the owner, or reads it: of the first parts so far.
     entries: Vec<usize>,
-    /// Who reads which part, and from whom if not from the owner.
+    /// The process that reads each part, and the lender that it reads from, if not the owner.
     reads: BTreeMap<(ProcessId, u64), Option<ProcessId>>,
     receivers: BTreeMap<ProcessId, Receiver>,
     /// Receivers that have the whole, and are to keep it as others still read from them.
     kept: BTreeSet<ProcessId>,
-    /// Whether nobody is told of parts any more.
+    /// Whether no process is told of parts any more.
     is_over: bool,
     /// Whether a read has ended since [`stands_still`](Self::stands_still) was asked last.
     moves: bool,
@@ -59,8 +59,8 @@ pub(crate) struct Read {
 }
 
 impl Pipeline {
-    /// A piece of so many bytes goes to the processes of these hosts in parts of that length. Nothing if that is
-    /// no better than when each reads all of it from the owner.
+    /// A pipeline for a piece of `bytes` bytes to the processes of these hosts, in parts of `part_bytes`.
+    /// `None` if that is no better than each process reading all of it from the owner.
     pub fn new(bytes: u64, part_bytes: u64, hosts: Vec<Vec<ProcessId>>) -> Option<Self> {
         let on = |(host, processes): (usize, &Vec<ProcessId>)| {
             processes
@@ -135,7 +135,7 @@ impl Pipeline {
         is_read && self.kept.insert(lender)
     }
 
-    /// Takes those that were kept and from whom nobody reads any more.
+    /// Takes the lenders that were kept and from which no process reads any more.
     pub fn take_idle(&mut self) -> Vec<ProcessId> {
         let idle: Vec<_> = self.kept.iter().copied().filter(|lender| !self.is_read(*lender)).collect();
         self.kept.retain(|lender| !idle.contains(lender));
@@ -157,8 +157,8 @@ impl Pipeline {
         self.finish((reader, start));
     }
 
-    /// Lets nobody be told of parts any more. Returns the receivers that were not told of all. Reads go on that are
-    /// under way.
+    /// Tells no process of parts any more. Returns the receivers that were not told of all parts. Reads under
+    /// way go on.
     pub fn give_up(&mut self) -> Vec<ProcessId> {
         let untold =
             self.receivers.keys().copied().filter(|receiver| !self.is_over && !self.has_told(*receiver));
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// Hosts with so many receivers each; the owner is on another host.
+    /// Hosts with these numbers of receivers; the owner is on another host.
     fn hosts(receivers: &[u32]) -> Vec<Vec<ProcessId>> {
         let mut ranks = (1..).map(|rank| ProcessId::first(Rank(rank)));
         receivers.iter().map(|count| ranks.by_ref().take(*count as usize).collect()).collect()

@@ -4,14 +4,14 @@
 //! together with its neighbour, so here the copy goes to another *failure domain*: another host, and also
 //! another domain (a switch, a rack) where that does not overload anyone.
 //!
-//! The living members sit in a ring, host by host. With `m` members in the largest group, everyone's copy
+//! The living members sit in a ring, host by host. With `m` members in the largest group, each member's copy
 //! goes `m` seats further. That leaves every group, because no group is longer than `m` and the way round is
 //! not shorter, and it gives every rank exactly one copy. With `k` ranks on each host it is rank `i + k`.
 //! Only if one group holds more than half of all seats does it not fit: then its members are dealt out evenly
 //! over those outside of it.
 //!
-//! Pure, and a function of the set of members alone: all who know the same members come to the same
-//! placement. It says where a *new* copy goes. Copies that lie on living ranks stay there when the membership
+//! Pure, and a function of the set of members alone: the same members always give the same placement. It says
+//! where a *new* copy goes. Copies that lie on living ranks stay there when the membership
 //! changes.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
@@ -34,7 +34,7 @@ pub struct Member {
     pub domain: Option<String>,
 }
 
-/// Where everyone's replica goes.
+/// The keeper of each member's replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// From owner to keeper.
@@ -53,7 +53,7 @@ impl Placement {
     /// The placement for these living members. Their order does not matter; a rank that is named twice counts
     /// once.
     ///
-    /// Everyone's keeper is another rank, on another host if there is one, and in another domain too, if
+    /// Each member's keeper is another rank, on another host if there is one, and in another domain too, if
     /// there is one and no rank would get more than [`DOMAIN_LOAD_MAX`] copies by it. With `n` members, `m`
     /// of them in the largest of the groups that are told apart, no rank gets more than max(1, ⌈m / (n − m)⌉)
     /// copies, and no placement that leaves these groups could do with less.
@@ -104,7 +104,7 @@ struct Plan {
     load_max: usize,
 }
 
-/// Gives everyone a keeper outside its own group. `None` if there is only one group. Each group is
+/// Gives each member a keeper outside its own group. `None` if there is only one group. Each group is
 /// contiguous.
 fn spread(ring: &[Seat], group: impl Fn(&Seat) -> usize) -> Option<Plan> {
     let seats = ring.len();

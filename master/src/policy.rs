@@ -43,14 +43,14 @@ pub struct Policy {
     /// Greatest length of a segment in bytes, and that where processes share memory. Shorter segments balance
     /// better, longer ones cost fewer messages. Between hosts the length is learnt.
     pub segment_bytes: u64,
-    /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its
-    /// way.
+    /// Least length of a segment in bytes between hosts: about the bytes that a link carries while a message
+    /// is on its way.
     pub segment_bytes_min: u64,
     /// Segments of a long body between hosts. The root's link is idle until the first of them has been
     /// folded.
     pub segments: u64,
-    /// Partials that may wait in all segments of a body when everyone has contributed: each costs the master
-    /// time and memory.
+    /// Partials that may wait in all segments of a body when all ranks have contributed: each costs the
+    /// master time and memory.
     pub partials_max: u64,
     /// Bytes of a body that keep the links busy for as long as one waiting partial keeps the master busy. So
     /// of longer bodies more partials may wait.
@@ -108,7 +108,7 @@ pub struct Policy {
     pub refusals_max: usize,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
-    /// What is done about processes that die.
+    /// The recoveries of processes that die.
     pub recoveries: Recoveries,
 }
 
@@ -160,7 +160,7 @@ impl Policy {
             true => {
                 let part = body.div_ceil(u64::from(self.folds.max(1)));
                 let part = part.clamp(PART_BYTES_MIN.min(self.segment_bytes), self.segment_bytes);
-                // What the master takes from a board is in one piece.
+                // A body that the master takes from a board is one segment.
                 if body <= self.limits.board_bytes_max { body } else { part }
             }
             false => {
@@ -182,7 +182,7 @@ impl Policy {
         self.cut(body, element, self.segment_bytes(body, segments))
     }
 
-    /// Length of a segment, if there are to be so many.
+    /// Length of a segment, if there are to be this many.
     fn segment_bytes(&self, body: u64, segments: u64) -> u64 {
         let segments = self.segments.min(segments).max(1);
         (body / segments).clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes)
@@ -197,7 +197,7 @@ impl Policy {
         elements * element
     }
 
-    /// Length in bytes of the parts of a piece that goes to so many ranks in a pipeline.
+    /// Length in bytes of the parts of a piece that goes to this many ranks in a pipeline.
     pub(crate) fn part_bytes(&self, bytes: u64, receivers: usize) -> u64 {
         let parts = self.pipeline_parts.min(self.partials_max / receivers.max(1) as u64);
         let part = bytes.div_ceil(parts.max(1));
@@ -248,13 +248,13 @@ impl Policy {
         }
     }
 
-    /// How many partials meet in a task of a reduction of `ranks` ranks, whose body has so many segments of
-    /// `segment_bytes` bytes: fewer than the first number do only where no more are to come.
+    /// The least and the most partials that meet in a task of a reduction of `ranks` ranks, whose body has
+    /// this many segments of `segment_bytes` bytes: fewer than the least meet only if no more are to come.
     ///
-    /// With shared memory each byte is read once, so as many as there are. Between hosts a task with many
-    /// sources keeps the executor's link busy for long, until it is done nobody else can go on with its
-    /// segment, and there are fewer tasks to share out: that is made up for where there are many segments. In
-    /// large groups small tasks are more than the master can hand out in time.
+    /// With shared memory each byte is read once, so as many meet as there are. Between hosts a task with
+    /// many sources keeps the executor's link busy for long, no other worker can go on with its segment
+    /// meanwhile, and there are fewer tasks to share out; many segments make up for that. In large groups the
+    /// master cannot hand out small tasks in time.
     pub fn fan_in(
         &self,
         ranks: usize,

@@ -1,11 +1,12 @@
 //! Reductions that were refused while some ranks had yet to call them.
 //!
 //! A rank that calls such a reduction hears why it was refused, however late that is: it would otherwise open
-//! it once more, and wait for ranks that have gone on. A refusal is forgotten as soon as all who may call it
-//! have heard it, or call nothing more. Of those that some ranks have yet to hear, only the latest are kept
-//! as they are ([`Policy::refusals_max`]). What is kept of those before is, for each name, the last call that
-//! is over; all calls of that name before it have ended, too, or are open, because each rank's calls of a
-//! name come in order. A rank that is so late hears that it is ([`Refusal::Over`]), but not why.
+//! it once more, and wait for ranks that have gone on. A refusal is forgotten as soon as all ranks that may
+//! call the reduction have heard it, or call nothing more. Of the refusals that some ranks have yet to hear,
+//! only the latest are kept whole ([`Policy::refusals_max`]). Of earlier ones the master keeps, for each
+//! name, the last call that is over; all calls of that name before it have ended, too, or are open, because
+//! each rank's calls of a name come in order. A rank that is so late hears that the reduction is over
+//! ([`Refusal::Over`]), but not why.
 //!
 //! # Memory
 //! As many refusals as that, and behind them an entry of about a hundred bytes for each name that some rank
@@ -34,23 +35,23 @@ pub(crate) struct Refusals {
 struct Refused {
     refusal: Refusal,
     number: u64,
-    /// All who may call it: the groups that its callers believe in.
+    /// All ranks that may call it: the groups of its callers.
     group: Path,
-    /// Of these, who has yet to call it.
+    /// Those of them that have yet to call it.
     awaited: Path,
 }
 
-/// What is left of refused calls of one name.
+/// The latest refused call of one name.
 #[derive(Clone, Debug)]
 struct Over {
     /// The last of them.
     sequence: u64,
-    /// Who may have yet to call one of them.
+    /// The ranks that may have yet to call one of them.
     awaited: Path,
 }
 
 impl Refusals {
-    /// Notes that a reduction of `group` was refused, and that those who are `awaited` have yet to hear it.
+    /// Notes that a reduction of `group` was refused, and that the `awaited` ranks have yet to hear it.
     pub fn add(&mut self, id: ReductionId, refusal: Refusal, group: &Path, awaited: Path) {
         if awaited.is_empty() {
             return;
@@ -80,7 +81,8 @@ impl Refusals {
             || self.over.get(&id.name).is_some_and(|over| id.sequence <= over.sequence)
     }
 
-    /// What `caller`, who believes in `group`, hears of a reduction that is not open, if it was refused.
+    /// The refusal that `caller`, which believes in `group`, hears of a reduction that is not open, if it was
+    /// refused.
     pub fn tell(
         &mut self,
         id: ReductionId,
@@ -101,14 +103,14 @@ impl Refusals {
         Some(refusal)
     }
 
-    /// Takes in how far `caller` is with its calls of a name. Tells what it hears of this one, if that is not
-    /// open.
+    /// Takes in how far `caller` is with its calls of a name. Returns the refusal of this call, if the
+    /// reduction is not open.
     pub fn pass(&mut self, id: ReductionId, caller: Rank) -> Option<Refusal> {
         let over = self.over.get_mut(&id.name)?;
         // Others count their own calls of that name.
         let is_over = id.sequence <= over.sequence && over.awaited.contains(caller);
         if id.sequence >= over.sequence {
-            // Whatever it calls from now on comes later.
+            // All its calls from now on come later.
             over.awaited.remove(caller);
             if over.awaited.is_empty() {
                 self.over.remove(&id.name);
@@ -129,7 +131,7 @@ impl Refusals {
         });
     }
 
-    /// Forgets a refusal that nobody has yet to hear.
+    /// Forgets a refusal that all ranks have heard.
     fn forget(&mut self, id: ReductionId) {
         if let Some(refused) = self.latest.get(&id).filter(|refused| refused.awaited.is_empty()) {
             self.order.remove(&refused.number);
@@ -137,7 +139,7 @@ impl Refusals {
         }
     }
 
-    /// Whether nobody has yet to hear anything.
+    /// Whether all ranks have heard all refusals.
     pub fn is_empty(&self) -> bool {
         self.latest.is_empty() && self.order.is_empty() && self.over.is_empty()
     }

@@ -47,7 +47,7 @@ impl Remains {
         reductions.is_empty()
     }
 
-    /// Takes in that a reduction has ended. Returns those whose memory nobody needs any more.
+    /// Takes in that a reduction has ended. Returns the processes whose memory no reduction needs any more.
     fn let_go(&mut self, reduction: ReductionId) -> Vec<ProcessId> {
         let mut unneeded = Vec::new();
         for dead in self.readers.remove(&reduction).unwrap_or_default() {
@@ -67,8 +67,8 @@ impl Remains {
     }
 }
 
-/// Tells those who have mapped it, and the agent who holds it, that nobody needs the memory of a process any
-/// more.
+/// Tells the processes that have mapped it, and the agent that holds it, that no reduction needs the memory
+/// of a process any more.
 pub(crate) fn forget(process: ProcessId, desk: &mut Desk) {
     let host = desk.members.host_of(process);
     let here = desk.members.peers().filter(|peer| Some(peer.host) == host);
@@ -76,7 +76,7 @@ pub(crate) fn forget(process: ProcessId, desk: &mut Desk) {
     let_agent_forget(process, desk);
 }
 
-/// Tells the agent who holds it that nobody reads the memory of a process any more. Workers know by
+/// Tells the agent that holds it that no process reads the memory of a process any more. Workers know by
 /// themselves.
 pub(crate) fn let_agent_forget(process: ProcessId, desk: &mut Desk) {
     if let Some(agent) = desk.members.agents().holder(process) {

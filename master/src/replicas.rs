@@ -1,7 +1,7 @@
 //! Which agents have replicas of which ranks' vaults.
 //!
 //! A rank keeps a replica of its vault with one agent of another host. The replica of an earlier process
-//! stays until that of a later one is whole: whoever is lost in between, one of them is there.
+//! stays until that of a later one is whole: if a host is lost in between, one of them is there.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -62,8 +62,8 @@ impl Replicas {
         self.0.get(&rank).is_some_and(|kept| kept.refused.contains(&agent))
     }
 
-    /// Takes in that an agent is lost. A rank whose latest replica was there may note from now on what is in
-    /// none, until it keeps another one. Returns those that are of no use any more.
+    /// Takes in that an agent is lost. A rank whose latest replica was there may note outcomes without a
+    /// replica until it keeps another one. Returns the replicas that are of no use any more.
     pub fn lose_agent(&mut self, agent: AgentId) -> Vec<Replica> {
         let mut useless = Vec::new();
         for kept in self.0.values_mut() {
@@ -77,7 +77,7 @@ impl Replicas {
         useless
     }
 
-    /// Takes in that nobody starts this rank any more. Returns its replicas.
+    /// Takes in that this rank is never started again. Returns its replicas.
     pub fn depart(&mut self, rank: Rank) -> Vec<Replica> {
         let Kept { whole, ordered, .. } = self.0.remove(&rank).unwrap_or_default();
         ordered.into_iter().chain(whole.filter(|whole| ordered != Some(*whole))).collect()

@@ -44,7 +44,7 @@ struct Starts {
 }
 
 impl Standbys {
-    /// What is waited before a standby of this rank is started.
+    /// The pause before a standby of this rank is started.
     ///
     /// # Errors
     /// There were too many.
@@ -66,7 +66,7 @@ impl Standbys {
         self.standing.insert(standby.process.rank, standby);
     }
 
-    /// The standby of this rank, or what is to become one.
+    /// The standby of this rank, also one that has yet to be started.
     pub fn of(&self, rank: Rank) -> Option<Standby> {
         self.standing.get(&rank).copied()
     }
@@ -82,7 +82,8 @@ impl Standbys {
         standby.into_iter().for_each(|standby| standby.stage = stage);
     }
 
-    /// Takes in that nobody of this rank stands by any more, as it was said so: no start of it has been in vain.
+    /// Takes in that this rank has no standby any more, on the master's own order: no start of it has been in
+    /// vain.
     pub fn take(&mut self, rank: Rank) -> Option<Standby> {
         self.starts.entry(rank).or_default().fruitless = 0;
         self.standing.remove(&rank)
@@ -100,7 +101,7 @@ impl Standbys {
         Some(lost)
     }
 
-    /// Takes in that an agent is lost, with all who stood by there. Returns their ranks.
+    /// Takes in that an agent is lost, with all standbys there. Returns their ranks.
     pub fn lose_agent(&mut self, agent: AgentId) -> Vec<Rank> {
         let there = self.standing.values().filter(|standby| standby.follows.agent == agent);
         let there: Vec<Rank> = there.map(|standby| standby.process.rank).collect();

@@ -13,7 +13,7 @@ pub struct Grant {
     pub task: TaskId,
     /// To whom.
     pub executor: ProcessId,
-    /// What it takes of its executor and of those it reads from.
+    /// The load on its executor and on the owners from which it reads.
     pub load: Load,
     /// From when on it may be late.
     pub late: Timestamp,
@@ -24,15 +24,15 @@ pub struct Grant {
 pub struct Running {
     /// Which task.
     pub task: TaskId,
-    /// Who works on it.
+    /// The process that works on it.
     pub executor: ProcessId,
-    /// What the executor held before.
+    /// The path of the executor's partial before.
     pub own: Path,
-    /// What it reads, and from whom.
+    /// The paths that it reads, and their owners.
     pub sources: Vec<(ProcessId, Path)>,
     /// What its result will hold.
     pub path: Path,
-    /// What it takes of its executor and of those it reads from.
+    /// The load on its executor and on the owners from which it reads.
     pub load: Load,
     /// From when on it may be late.
     pub late: Timestamp,
@@ -64,18 +64,18 @@ impl Running {
 pub struct Abandoned {
     /// The task.
     pub running: Running,
-    /// Whether its result still counts if it comes first: what it reads is as it was, and nobody folds a part
-    /// of what was put in its place with something else.
+    /// Whether its result still counts if it comes first: its sources are unchanged, and no task folds a part
+    /// of the partials put in its place with others.
     pub counts: bool,
 }
 
 /// What becomes of the result of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// What the task took.
+    /// The load of the task.
     pub load: Load,
     /// Number of partials that have met in it.
     pub partials: usize,
-    /// Whether it counts: nobody else was faster, and it is still of use.
+    /// Whether it counts: no other process was faster, and it is still of use.
     pub counts: bool,
 }

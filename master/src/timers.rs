@@ -1,4 +1,4 @@
-//! What is due at which time.
+//! Timers.
 
 use alloc::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(crate) enum Timer {
     Pipeline(ReductionId),
     /// A reduction has lasted so long that its originals are worth a copy.
     Copy(ReductionId),
-    /// The copy of this rank's original is looked after: nobody may keep it, or its keeper may be silent.
+    /// The copy of this rank's original is looked after: there may be no keeper, or a silent one.
     Keeper(ReductionId, Rank),
     /// Nothing may have come of an attempt in teams for long.
     Dissolve(ReductionId),

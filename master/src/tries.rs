@@ -1,8 +1,8 @@
 //! For how long something was tried in vain, and how long to pause before the next try.
 //!
-//! What a process did not reach it tries again for longer than any silence is tolerated. Tries get rarer the
-//! longer they last, so that a large group whose hosts are cut off from each other does not keep the master
-//! busy with them.
+//! A process tries again to reach an owner for longer than any silence is tolerated. Tries get rarer the
+//! longer they last, so that a large group with hosts that are cut off from each other does not keep the
+//! master busy.
 
 use core::time::Duration;
 
@@ -34,7 +34,7 @@ impl TimeTried {
 
     /// Takes in that a try came to nothing. `read`: how long it takes at most.
     pub fn again(&mut self, now: Timestamp, read: Duration) {
-        // While the master sleeps, nobody tries.
+        // While the master sleeps, no process tries.
         let most = read + self.pause() * 2;
         self.taken += self.counted.map_or(Duration::ZERO, |counted| now.since(counted).min(most));
         self.counted = Some(now);

@@ -52,7 +52,7 @@ pub enum FrameError {
         limit: u64,
     },
     /// It is not the frame that the other side has sent next.
-    #[error("a frame is not what the other side has sent: {0}")]
+    #[error("a frame is not the one that the other side has sent: {0}")]
     NotGenuine(#[from] NotGenuine),
     /// The payload is no batch of messages.
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! What is told about a reduction once it has ended.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{borrow::ToOwned, format, string::String, vec::Vec};
 use core::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -192,6 +192,14 @@ impl Refusal {
     }
 }
 
+/// What a reduction was waiting for when its deadline passed.
+fn waiting_for(missing: &Path) -> String {
+    match missing.is_empty() {
+        true => "while the result was folded or copied".to_owned(),
+        false => format!("before ranks {missing} had contributed"),
+    }
+}
+
 /// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost, or
 /// the deadline has passed while it was copied: then other ranks may have received it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -218,7 +226,7 @@ pub enum Refusal {
         other_says: String,
     },
     /// The root would never receive the result.
-    #[error("root {root} is not in the group {group}")]
+    #[error("root {root} is not in the group {group}: name a root that is")]
     RootOutsideGroup {
         /// The root.
         root: Rank,
@@ -226,7 +234,7 @@ pub enum Refusal {
         group: Path,
     },
     /// The caller is not in the group.
-    #[error("rank {rank} calls a reduction of the group {group}, which it does not belong to")]
+    #[error("rank {rank} calls a reduction of the group {group}, but is not in it: call it on ranks of the group only")]
     CallerOutsideGroup {
         /// The caller.
         rank: Rank,
@@ -234,7 +242,7 @@ pub enum Refusal {
         group: Path,
     },
     /// The group has ranks that this job does not have.
-    #[error("the group {group} has ranks that this job of {size} does not have")]
+    #[error("the group {group} has ranks that this job does not have: name ranks below {size}")]
     UnknownRanks {
         /// The group.
         group: Path,
@@ -242,7 +250,7 @@ pub enum Refusal {
         size: u32,
     },
     /// Nobody would contribute.
-    #[error("the group is empty")]
+    #[error("the group is empty: name at least one rank")]
     EmptyGroup,
     /// Nobody would receive the result.
     #[error("the list of roots is empty: name at least one rank of the group that is to receive the result")]
@@ -287,13 +295,13 @@ pub enum Refusal {
         ranks: u64,
     },
     /// There is nothing to reduce.
-    #[error("the body of rank {rank} has no elements")]
+    #[error("the body of rank {rank} has no elements: give at least one")]
     EmptyBody {
         /// Whose body.
         rank: Rank,
     },
     /// The body is over the job's limit.
-    #[error("the body of rank {rank} has {bytes} bytes; the limit of this job is {limit}")]
+    #[error("the body of rank {rank} has {bytes} bytes; the limit of this job is {limit} (Config::body_bytes_max)")]
     BodyTooLarge {
         /// Whose body.
         rank: Rank,
@@ -312,13 +320,19 @@ pub enum Refusal {
     },
     /// Processes of the group died before they contributed, or the root died. A group of the others can go
     /// on.
-    #[error("processes of the group died: ranks {ranks}; a group of the others can go on")]
+    #[error(
+        "ranks {ranks} of the group died before they contributed, or before they received the result: call again with a \
+         group of the others, or with allow_missing"
+    )]
     ProcessFailed {
         /// Who.
         ranks: Path,
     },
     /// Processes died with the only copy of their contributions. Retrying does not help.
-    #[error("no copy is left of the contributions of ranks {ranks}, which died")]
+    #[error(
+        "no copy is left of the contributions of ranks {ranks}, which died: call again with the survivors, or with \
+         allow_missing"
+    )]
     ContributionLost {
         /// Who.
         ranks: Path,
@@ -331,14 +345,17 @@ pub enum Refusal {
         ranks: Path,
     },
     /// Ranks of the group closed their sessions without contributing.
-    #[error("ranks {ranks} closed their sessions without contributing")]
+    #[error(
+        "ranks {ranks} closed their sessions without contributing: make each call on all ranks of its group, or name a \
+         group without them"
+    )]
     RanksLeft {
         /// Who.
         ranks: Path,
     },
     /// The deadline passed before this rank had the result. Ranks that had copied it by then have received
     /// it.
-    #[error("the deadline of {deadline:?} passed; no contribution from ranks {missing}")]
+    #[error("the deadline of {deadline:?} passed {}", waiting_for(missing))]
     DeadlineExceeded {
         /// The deadline, from the first contribution.
         deadline: Duration,
@@ -372,7 +389,7 @@ pub enum Refusal {
     /// It was refused before this rank called it, and the master has refused so many since that it only knows
     /// that.
     #[error(
-        "it ended in an error before this rank called it, so long ago that the master has forgotten which"
+        "this reduction ended in an error before this rank called it, so long ago that the master has forgotten which"
     )]
     Over,
 }

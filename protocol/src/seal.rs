@@ -29,7 +29,7 @@ impl fmt::Debug for Tag {
 
 /// The bytes are not what the other side has sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it was damaged, changed, repeated or left out on the way")]
+#[error("it was damaged, changed, repeated or left out on its way")]
 pub struct NotGenuine;
 
 /// One direction of a connection: seals what is sent, or checks what is received.

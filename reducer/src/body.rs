@@ -1,4 +1,4 @@
-//! What the application reduces.
+//! The bodies that an application reduces.
 
 use std::any::Any;
 
@@ -38,7 +38,7 @@ use crate::encoding;
 ///
 /// # Encoding
 /// Bodies travel in a compact encoding without names, so every field has to be written, always. A call is
-/// refused with [`BodyError::Unfit`](crate::BodyError::Unfit), which names the type and the field, where
+/// refused with [`BodyError::Unfit`](crate::BodyError::Unfit), which names the type and the field, if
 /// another value would arrive than the one that was contributed: with `skip_serializing_if` on a field that
 /// is skipped, with `skip_serializing`, `flatten`, enums that are `untagged` or have a `tag`, and with a
 /// `Serialize` that does not match its `Deserialize`. `skip`, which leaves a field out on both sides, is
@@ -77,10 +77,10 @@ pub trait ReducerBody: Serialize + DeserializeOwned + Send + 'static {
     fn combine(&mut self, other: Self);
 }
 
-/// What [`Session::reduce`](crate::Session::reduce) takes: every [`ReducerBody`], and the arrays of this
+/// A body for [`Session::reduce`](crate::Session::reduce): every [`ReducerBody`], and the arrays of this
 /// crate.
 pub trait Body: Send + Sized + 'static {
-    /// What the reduction yields.
+    /// The value of the reduction.
     type Value: Send + 'static;
 
     #[doc(hidden)]
@@ -119,7 +119,7 @@ impl<T: ReducerBody> Body for T {
 
 /// A body of which ranks have to agree on more than its type.
 pub(crate) struct Described<T> {
-    /// What they have to agree on.
+    /// The text on which they have to agree.
     pub(crate) what: String,
     pub(crate) body: T,
 }

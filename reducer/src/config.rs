@@ -14,8 +14,8 @@ use crate::{
     recovery::{LocatedFaults, NAMES_MAX, Recoveries, Recovery, Repeated, Restart},
 };
 
-/// What a job may use and how long it waits. All processes of a job run the same program and so have the
-/// same; where they differ, the limits of rank 0 hold.
+/// The limits and waiting times of a job. All processes of a job run the same program and so have the same
+/// configuration; if they differ, the limits of rank 0 hold.
 ///
 /// | knob | unit | default | range | more costs | less costs |
 /// |---|---|---|---|---|---|
@@ -23,15 +23,16 @@ use crate::{
 /// | [`body_bytes_max`](Self::body_bytes_max) | bytes | 16 GiB | 1 – 2⁴⁸ | a wrong length takes more memory before it is refused | long bodies are refused |
 /// | [`ping_interval`](Self::ping_interval) | time | 500 ms | 10 ms – 1 min | silence is noticed later | more messages; a busy machine is taken for dead |
 /// | [`inline_bytes_max`](Self::inline_bytes_max) | bytes | 16 KiB | 0 – 1 MiB | memory and time of the master | short bodies pay round trips |
-/// | [`board_bytes_max`](Self::board_bytes_max) | bytes | 512 KiB | 0 (none) – 512 KiB | one rank folds what several could | messages and tasks for short arrays |
+/// | [`board_bytes_max`](Self::board_bytes_max) | bytes | 512 KiB | 0 (none) – 512 KiB | one rank folds alone where several could | messages and tasks for short arrays |
 /// | [`reductions_max`](Self::reductions_max) | open calls per rank | 65 536 | 1 – 2²⁴ | a program that forgets to await takes more memory before it is refused | fewer at a time |
 /// | [`teams_from`](Self::teams_from) | ranks | 100 | 0 (never), 3 – 2³² − 1 | the master's messages take longer than the data | a death loses more of what has no protection |
 /// | [`checkpoint_interval`](Self::checkpoint_interval) | time | Daly's optimum for an MTBF of a day | fixed: 0 – 1 year; MTBF: 1 s – 100 years | more is computed again after a death | time to save |
 /// | [`result_log_bytes_max`](Self::result_log_bytes_max) | bytes per rank | 1 GiB | 1 KiB – 2⁴⁸ | memory of the host | checkpoints have to come more often |
 ///
 /// Silence counts as death after three ping intervals, and up to twenty for a process that has been late
-/// before. Fixed parts of the interval decide when a slow task is given to others, when replicas are made, and
-/// when an observer doubts its own clock. Pings cost two messages per process and interval.
+/// before. Fixed parts of the interval decide when a slow task is given to others, when replicas are made,
+/// and when a process that was itself woken late discounts that. Pings cost two messages per process and
+/// interval.
 ///
 /// ```
 /// use std::time::Duration;
@@ -133,24 +134,24 @@ impl Config {
         self
     }
 
-    /// Largest array that the ranks of one host put next to each other in memory that all share, instead of
-    /// telling the master; 0 for none. All of them together have at most 4 MiB in any case, and 1 MiB where
-    /// every rank receives the result.
+    /// Largest array, in bytes, that goes on the board: memory that the ranks of one host share, where they
+    /// fold without the master; 0 for none. The arrays of all ranks together have at most 4 MiB in any case,
+    /// and 1 MiB if every rank receives the result.
     pub fn board_bytes_max(mut self, bytes: u64) -> Self {
         self.limits.board_bytes_max = bytes;
         self
     }
 
-    /// Most reductions that one rank may have called and that have not ended. Each takes memory at its rank,
-    /// and at the master for all ranks together, besides the bodies.
+    /// Most open reductions of one rank: called, and not ended. Besides its body, each takes memory at its
+    /// rank and, once for all ranks, at the master.
     pub fn reductions_max(mut self, reductions: u64) -> Self {
         self.limits.reductions_max = reductions;
         self
     }
 
-    /// Ranks from which on a reduction to one root works in teams, each with a deputy of the master; 0 for
-    /// never. That goes for arrays between hosts, in the order of arrival, without protection, deadline and
-    /// trace. The root then keeps a copy of its array until it has the result.
+    /// Number of ranks from which on a reduction to one root works in teams, each with a deputy of the
+    /// master; 0 for never. Only arrays between hosts do, in the order of arrival, without protection,
+    /// deadline and trace. The root then keeps a copy of its array until it has the result.
     pub fn teams_from(mut self, ranks: u32) -> Self {
         self.limits.teams_from = ranks;
         self
@@ -160,9 +161,8 @@ impl Config {
     /// arguments. A process that comes back makes the calls of the earlier process again, hears how those
     /// reductions ended, and goes on from there. So a program has to do the same again.
     ///
-    /// Each rank notes its outcomes before it hands them out. Short arrays take no board, and reductions are not
-    /// tried in teams, whatever [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from)
-    /// say: their outcomes could not be noted.
+    /// Each rank notes its outcomes before the program hears them. Boards and teams could not note theirs, so
+    /// [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from) count as 0.
     pub fn restart_ranks(self) -> Self {
         self.recover(Recoveries::RESTART)
     }
@@ -176,7 +176,7 @@ impl Config {
     }
 
     /// The names of [detectors of your own](crate::Launch::detector), which are asked about each death in
-    /// this order, before the built-in ones. They have a say where ranks come back. A
+    /// this order, before the built-in ones. They are asked where ranks come back. A
     /// [file](crate::recovery::RecoveryFile) takes precedence.
     pub fn detectors<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.detectors = names.into_iter().map(Into::into).collect();
@@ -189,19 +189,20 @@ impl Config {
         self
     }
 
-    /// Saves checkpoints in a directory that outlives the job, too: [`Launch::resume`](crate::Launch::resume) goes
-    /// on from there. It is on a file system that all hosts share, or each host has one of its own. All ranks save
-    /// at the same call of [`Session::checkpoint`](crate::Session::checkpoint) then, whether ranks come back or not.
+    /// Saves checkpoints also in a directory that outlives the job: [`Launch::resume`](crate::Launch::resume)
+    /// goes on from there. The directory is on a file system that all hosts share, or each host has one of
+    /// its own. All ranks then save at the same call of [`Session::checkpoint`](crate::Session::checkpoint),
+    /// whether ranks come back or not.
     pub fn checkpoint_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.checkpoint_directory = Some(directory.into());
         self
     }
 
-    /// Lets all ranks go back to the last complete checkpoint in the
-    /// [directory](Self::checkpoint_directory) when the process of one has ended: all processes are started again
-    /// and call [`Session::resume`](crate::Session::resume). For programs that do not do the same again between two
-    /// checkpoints, as [`restart_ranks`](Self::restart_ranks) needs. Its limits are those of [`Recoveries::restart`],
-    /// where a new checkpoint is progress.
+    /// Lets all ranks go back to the last complete checkpoint in the [directory](Self::checkpoint_directory)
+    /// when the process of one has ended: all processes are started again and call
+    /// [`Session::resume`](crate::Session::resume). For programs that would not repeat the same calls between
+    /// two checkpoints, as [`restart_ranks`](Self::restart_ranks) needs. The limits are those of
+    /// [`Recoveries::restart`]; a new checkpoint is progress.
     pub fn roll_back(mut self) -> Self {
         self.rolls_back = true;
         let ignore = Recovery::Ignore.into();
@@ -216,16 +217,16 @@ impl Config {
         self
     }
 
-    /// Most bytes of outcomes that a rank notes between two checkpoints, where
-    /// [ranks come back](Self::restart_ranks). A checkpoint is due once half of them are taken. Over the limit
-    /// the rank goes on, but cannot come back before its next checkpoint, which
-    /// [`Session::events`](crate::Session::events) tells.
+    /// Most bytes of outcomes that a rank notes between two checkpoints, where [ranks come
+    /// back](Self::restart_ranks). A checkpoint is due once half of them are taken. Over the limit the rank
+    /// goes on, but cannot come back before its next checkpoint;
+    /// [`News::CannotReturn`](crate::News::CannotReturn) says so.
     pub fn result_log_bytes_max(mut self, bytes: u64) -> Self {
         self.result_log_bytes_max = bytes;
         self
     }
 
-    /// How often every process is pinged.
+    /// Time between two pings of every process.
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.limits.ping_interval = interval;
         self
@@ -301,7 +302,7 @@ impl Config {
         }
     }
 
-    /// What a rank of the job holds to. Of what meets on a board or in a team nothing is noted.
+    /// The limits of the job's ranks. Outcomes on a board or in a team cannot be noted.
     fn limits(&self) -> Limits {
         match self.recoveries.ranks_return() {
             true => Limits {

@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Anything that ends an everfold program early.
 ///
-/// `Debug` prints the message, so that `fn main() -> everfold::Result<()>` shows people what `Display` would.
+/// `Debug` prints the message of `Display`, so that `fn main() -> everfold::Result<()>` shows it to people.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// The processes of the job could not be started, or the environment describes no job.
@@ -69,11 +69,11 @@ pub enum ReduceError {
     /// The reduction, or this rank's part in it, was refused. Nothing of it was counted anywhere.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The body cannot be serialised, or there is no window left for it. Nobody else has heard of the call.
+    /// The body cannot be serialised, or there is no window left for it. No other rank has heard of the call.
     #[error(transparent)]
     Body(ShareError),
     /// The level of protection keeps copies on disk, and this program was built without the feature `disk`.
-    /// Nobody else has heard of the call.
+    /// No other rank has heard of the call.
     #[error(
         "protection {protection} keeps copies on disk, but this program was built without everfold's feature `disk`: add the \
          feature, or choose none or memory"
@@ -82,17 +82,20 @@ pub enum ReduceError {
         /// The level that was asked for.
         protection: Protection,
     },
-    /// The host of the master is lost, and with it what was under way.
-    #[error("the agent that hosts the master, on the host of rank 0, is gone")]
+    /// The host of the master is lost, and with it all reductions under way.
+    #[error(
+        "the agent that hosts the master, on the host of rank 0, is gone, and the job with it: start the job again, with \
+         --resume DIR if it has a directory of checkpoints"
+    )]
     MasterLost,
     /// This process was declared failed because it was silent for too long: frozen, or cut off. Its
     /// contributions may count or not; the others go on without it.
     #[error(
-        "this process was declared failed, because it was silent for too long; the others go on without it"
+        "this process was declared failed, because it was silent for too long; the others go on without it: end it"
     )]
     Fenced,
     /// This process has come in place of one that has saved a checkpoint, and begins anew instead of going on
-    /// from it. Nobody else has heard of the call.
+    /// from it. No other rank has heard of the call.
     #[error(
         "reduction {name:?} is called before Session::resume, but an earlier process of this rank has saved a checkpoint: \
          call resume before the first reduction, and go on from what it gives"
@@ -102,13 +105,13 @@ pub enum ReduceError {
         name: String,
     },
     /// The session was closed before the call.
-    #[error("the session was closed before this call")]
+    #[error("the session was closed before this call: make all calls before Session::close")]
     SessionClosed,
-    /// The result was there, but this rank could not have it: it went with those who held it, or does not
-    /// fit. Others may have received it.
-    #[error("the result could not be read: {reason}")]
+    /// The result was there, but this rank could not receive it: it was lost with the processes that held it,
+    /// or does not fit. Other ranks may have received it.
+    #[error("the result is lost for this rank: {reason}. Fill the body again and call once more, with the survivors")]
     ResultLost {
-        /// What went wrong, and at whom.
+        /// The error, and the process at which it happened.
         reason: String,
     },
 }
@@ -164,7 +167,7 @@ pub enum LaunchError {
          `checkpoint.directory` in the recovery file, or Config::checkpoint_directory"
     )]
     RollbackToNowhere,
-    /// All ranks are to go back to the last checkpoint together, and nobody starts them again.
+    /// All ranks are to go back to the last checkpoint together, and no process starts them again.
     #[error(
         "a rollback needs somebody who starts the processes again: start the job by `everfold run --recovery FILE`, where \
          the file chooses it, or start the program alone"
@@ -209,7 +212,7 @@ pub enum LaunchError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// What has to be told over MPI cannot be found.
+    /// This process cannot find the data that it has to tell over MPI.
     #[cfg(feature = "mpi")]
     #[error("cannot start beside MPI: {0}")]
     Mpi(std::io::Error),

@@ -34,12 +34,12 @@ pub struct Keep<'a, T> {
     among: Option<&'a Group>,
 }
 
-/// What came of keeping a state. The same at all ranks of the group, but for the version.
+/// The outcome of keeping a state: the same at all ranks of the group, but for the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keeping {
     /// How often this rank has kept something under the name, this time included.
     pub version: u64,
-    /// The ranks whose state lies on a second host, too: none where all ranks are on one host.
+    /// The ranks whose state has a replica on another host: none if all ranks are on one host.
     pub replicated: Path,
 }
 
@@ -57,7 +57,7 @@ pub struct Kept<T> {
 /// Why a state is not kept, or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// There is no room for it. What was kept before stays.
+    /// There is no room for it. The state that was kept before stays.
     #[error("state {name:?} is not kept: {reason}")]
     NoRoom {
         /// Of the state.
@@ -70,11 +70,11 @@ pub enum StateError {
     NoReplicas {
         /// Of the state.
         name: String,
-        /// What the reduction has ended in.
+        /// The error of the reduction by which ranks agree.
         error: Box<ReduceError>,
     },
     /// The rank keeps nothing under this name.
-    #[error("rank {rank} keeps no state {name:?}")]
+    #[error("rank {rank} keeps no state {name:?}: keep it there by Session::keep")]
     NotKept {
         /// Whose state it would be.
         rank: Rank,
@@ -88,7 +88,7 @@ pub enum StateError {
         rank: Rank,
         /// Of the state.
         name: String,
-        /// What was asked for.
+        /// The type that was asked for.
         asked: &'static str,
     },
     /// It was replaced again and again while it was read: try once more.
@@ -106,7 +106,7 @@ pub enum StateError {
         rank: Rank,
         /// Of the state.
         name: String,
-        /// What came of reading the last copy.
+        /// The error of the last read.
         error: ReadError,
     },
     /// There is no such rank.
@@ -120,12 +120,12 @@ pub enum StateError {
 }
 
 impl Session {
-    /// Keeps `array` under `name`, in place of what was kept there, so that others can read it when this
-    /// process has died (PR-3).
+    /// Keeps `array` under `name`, in place of the state that was kept there, so that other ranks can read it
+    /// when this process has died (PR-3).
     ///
     /// It is copied into shared memory, where it outlives this process. If the ranks of the group are on
-    /// several hosts, all of them call it, and it ends when each rank's state lies on a second host as well. On
-    /// one host it ends at once, and a rank may call it alone.
+    /// several hosts, all of them call it, and it ends when each rank's state has a replica on another host.
+    /// On one host it ends at once, and a rank may call it alone.
     ///
     /// ```no_run
     /// # use everfold::prelude::*;
@@ -139,8 +139,8 @@ impl Session {
     /// # }
     /// ```
     ///
-    /// A process may keep 1023 states. What it keeps takes twice its length once it was replaced: two copies
-    /// take turns, so that a death in the middle leaves the one or the other.
+    /// A process may keep 1023 states. A state that was replaced once takes twice its length: two copies take
+    /// turns, so that a death in the middle leaves the one or the other.
     ///
     /// # Errors
     /// [`StateError::NoRoom`], [`StateError::NoReplicas`].
@@ -148,8 +148,8 @@ impl Session {
         Keep { session: self.clone(), name: name.into(), array, among: None }
     }
 
-    /// Keeps nothing under `name` any more, neither of this rank nor as a keeper of others. Returns whether
-    /// anything was kept. Each rank releases its own; what the dead have kept goes when the job ends.
+    /// Keeps no state under `name` any more, neither of this rank nor as a keeper of others. Returns whether
+    /// one was kept. Each rank releases its own states; those of dead ranks are released when the job ends.
     pub fn release(&self, name: &str) -> bool {
         let Some(state) = self.states().lock().remove(name) else { return false };
         for rank in state.held {
@@ -158,14 +158,16 @@ impl Session {
         self.handle().release_kept(of_state(name))
     }
 
-    /// Reads what `rank` keeps under `name`, or had kept when its process died. Nobody else takes part.
+    /// Reads the state that `rank` keeps under `name`, or had kept when its process died. No other rank takes
+    /// part.
     ///
-    /// If it cannot be read at the host of that rank, because the host is lost or out of reach, it is the
-    /// replica, as long as this rank has kept the same name among the same group. The replica may be older by
-    /// one version than the state that the rank had kept last.
+    /// If the host of that rank is lost or cannot be reached, this reads the replica; for that, this rank has
+    /// to have kept the same name among the same group. The replica may be one version older than the state
+    /// that the rank had kept last.
     ///
     /// # Errors
-    /// [`StateError`] says why not.
+    /// [`StateError::NotKept`], [`StateError::OtherType`], [`StateError::Unsteady`], [`StateError::Lost`],
+    /// [`StateError::NoSuchRank`].
     pub async fn kept<T: Element>(&self, rank: Rank, name: &str) -> Result<Kept<T>, StateError> {
         if rank.0 >= self.size() {
             return Err(StateError::NoSuchRank { rank, size: self.size() });

@@ -1,8 +1,9 @@
 //! Reductions that finish.
 //!
 //! Every process of a job contributes data; everfold combines it wherever that is fastest and delivers the
-//! result to one process or to all. Nobody waits for a matching call of a neighbour: contributions are read
-//! one-sidedly while the application computes on, and any number of reductions runs at once.
+//! result to one process or to all. No process waits for a matching call of a neighbour: contributions are
+//! read one-sidedly while the application computes on, and any number of reductions runs at once. Any process
+//! may die meanwhile; the others go on, and no contribution counts twice.
 //!
 //! ```no_run
 //! use everfold::prelude::*;
@@ -27,18 +28,18 @@
 //! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
 //! | have three ranks compute the same, and compare | [`Session::serial`] |
 //! | put a vector together from pieces (allgather) | [`Pieces`] |
-//! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
+//! | compute a loop that survivors finish if ranks die | [`Session::segment`], [`RecoverySegment`] |
 //! | bring pieces to ranks without folding them | [`Session::allgather`], [`gather`](Session::gather), [`broadcast`](Session::broadcast), [`scatter`](Session::scatter), [`exchange`](Session::exchange) |
 //! | wait for all ranks | [`Session::barrier`] |
-//! | keep state that survivors can read, whoever dies | [`Session::keep`], [`Session::kept`] |
+//! | keep state that survivors can read | [`Session::keep`], [`Session::kept`] |
 //! | choose who takes part | [`Group`] |
-//! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
+//! | choose the receivers, replicas, and whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
 //! | save checkpoints at the points of a plan, and record what plans are made from | [`Checkpoint::at`], [`plan`] |
 //! | go on after everything was switched off | [`Config::checkpoint_directory`], [`Launch::resume`] |
-//! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
+//! | choose recoveries of processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
 
@@ -99,7 +100,7 @@ pub use reduction::{DEFAULT_PROTECTION, Outcome, Receivers, ReduceFuture, Reduct
 pub use segment::{Agreed, Folded, Indices, RecoverySegment, SegmentError, SegmentReport, SerialSegment};
 pub use session::Session;
 
-/// What most programs need: `use everfold::prelude::*;`
+/// The items that most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
         Array, BitAnd, BitOr, BitXor, Body, Checkpointed, Config, ElementWise, Even, Folded, Gathered, Group,

@@ -36,7 +36,7 @@ struct Piece<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PiecesError {
     /// Two pieces have an element in common.
-    #[error("element {index} of the vector has come twice")]
+    #[error("element {index} of the vector has come twice: give each element at one rank")]
     Twice {
         /// The first such element.
         index: u64,

@@ -41,10 +41,10 @@ pub enum ToAll {}
 
 /// Who receives the result, and so whether a rank may have none: [`ToRoot`] or [`ToAll`].
 pub trait Receivers: sealed::Sealed + 'static {
-    /// What a rank has of a result of type `V`: an `Option` of it where only the root receives it.
+    /// The value of type `V` as a rank receives it: an `Option` where only the root does.
     type Received<V: Send + 'static>: Send + 'static;
 
-    /// `None` if this rank should have received something, and nothing has come.
+    /// `None` if this rank should have received a value, and none has come.
     #[doc(hidden)]
     fn received<V: Send + 'static>(value: Option<V>) -> Option<Self::Received<V>>;
 }
@@ -120,7 +120,7 @@ impl<B: Body> Reduction<B, ToRoot> {
     }
 
     /// Delivers the result to the first of these ranks that lives when the result is ready: `roots([0, 3])`
-    /// delivers it to rank 3 if rank 0 has died. It costs one copy of the result, because its receiver is not
+    /// delivers it to rank 3 if rank 0 has died. It costs one copy of the result, because the receiver is not
     /// known beforehand.
     pub fn roots(mut self, ranks: impl IntoIterator<Item = impl Into<Rank>>) -> Self {
         self.delivery = Delivery::FirstOf(ranks.into_iter().map(Into::into).collect());
@@ -142,16 +142,25 @@ impl Session {
     /// # }
     /// ```
     ///
-    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it
+    /// Unless [`group`](Reduction::group) and [`root`](Reduction::root) say otherwise, all ranks take part
+    /// and rank 0 is the root.
+    ///
+    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls
     /// again. Each rank counts the calls of each name for as long as the job lasts, which takes 20 to 40
     /// bytes for a name: use one name again (`"step"`) rather than a name for each call (`"step-17"`), which
-    /// after ten million calls has taken 400 MB. The group is the world and the root rank 0 unless said
-    /// otherwise; see [`Reduction`].
+    /// takes 400 MB after ten million calls.
+    ///
+    /// # Shape
+    /// Every rank of the group calls it with the same name and the same arguments, as often as the others;
+    /// arrays have the same length on all ranks.
+    /// # Errors
+    /// [`ReduceError`]: awaiting it ends in one of these if it ends without a value.
     pub fn reduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToRoot> {
         Reduction::new(self.clone(), name.into(), body, Delivery::Root(Rank(0)))
     }
 
-    /// Reduces the group's bodies to one value everywhere (`MPI_Allreduce`, `MPI_Iallreduce`).
+    /// Reduces the group's bodies to one value at all ranks (`MPI_Allreduce`, `MPI_Iallreduce`). Shape and
+    /// errors are those of [`reduce`](Self::reduce).
     ///
     /// ```no_run
     /// # use everfold::prelude::*;
@@ -193,9 +202,9 @@ impl<B: Body, D: Receivers> Reduction<B, D> {
         self
     }
 
-    /// Which contributions meet; see [`Order`] for what the orders promise and cost. All ranks give the same
-    /// order; without one it is [`Order::Arrival`], and always [`Order::Fixed`] for operations that do not
-    /// commute.
+    /// Chooses which contributions meet: those that are ready, or always the same ones. [`Order`] has the
+    /// promises and costs. All ranks give the same order. The default is [`Order::Arrival`]; operations that
+    /// do not commute always have [`Order::Fixed`].
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -219,21 +228,22 @@ impl<B: Body, D: Receivers> Reduction<B, D> {
         self
     }
 
-    /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost.
-    /// All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
+    /// Chooses whether each contribution has a replica, and where; [`Protection`] says which deaths each
+    /// level survives, and at what cost. All ranks give the same level. The default is
+    /// [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
         self.terms.protection = protection;
         self
     }
 
-    /// Goes on without the contributions of ranks that have died or left, if no copy of them is to be had.
-    /// The report says who is [missing](Report::missing). All ranks allow it or none does.
+    /// Goes on without the contributions of ranks that have died or left, if no copy of them can be read. The
+    /// report names the [missing](Report::missing) ranks. All ranks allow it or none does.
     ///
-    /// Between hosts there is a result as long as the host of rank 0 and one receiver live. The result is kept
-    /// beside the contributions until all ranks have it. That takes a copy within memory for bodies other than
-    /// [`Session::array`], and the time until the last rank has it. On one host the result replaces the
-    /// contributions at once, as memory outlives its process there. Only a rank that freezes at that moment, and
-    /// is declared failed, can end the reduction in [`Refusal::ContributionLost`] or
+    /// Between hosts there is a result as long as the host of rank 0 and one receiver live. The result is
+    /// kept beside the contributions until all ranks have it. That costs a copy within memory for bodies
+    /// other than [`Session::array`], and the time until the last rank has the result. On one host the result
+    /// replaces the contributions at once, as memory outlives its process there. Only a rank that freezes at
+    /// that moment, and is declared failed, can end the reduction in [`Refusal::ContributionLost`] or
     /// [`ReduceError::ResultLost`]: call it again with the survivors.
     pub fn allow_missing(mut self) -> Self {
         self.terms.allow_missing = true;
@@ -252,9 +262,9 @@ impl<B: Body, D: Receivers> Reduction<B, D> {
     /// Every rank of the group calls it with the same name, as often as the others; arrays have the same
     /// length on all ranks.
     /// # Errors
-    /// [`ReduceError::Refused`] if the arguments make no sense by themselves or this rank has too many
+    /// [`ReduceError::Refused`] if the arguments are wrong at this rank alone or this rank has too many
     /// reductions in flight, [`ReduceError::NoDisk`], or [`ReduceError::Body`]. The call then does not count:
-    /// nobody else has heard of it.
+    /// no other rank has heard of it. Errors that need the other ranks come from the future.
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<D::Received<B::Value>>, ReduceError> {
@@ -392,8 +402,8 @@ impl<B, D> fmt::Debug for Reduction<B, D> {
 
 /// A reduction under way: of an allreduce a `ReduceFuture<V>`, of one to a root a `ReduceFuture<Option<V>>`.
 ///
-/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the contribution still
-/// counts.
+/// Await it, or block on it with [`get`](Self::get). Dropping it does not take the contribution back: that
+/// still counts.
 #[must_use = "dropping the future does not take the contribution back"]
 pub struct ReduceFuture<V> {
     pending: Pending,
@@ -448,16 +458,17 @@ impl<V> fmt::Debug for ReduceFuture<V> {
     }
 }
 
-/// What a call yields.
+/// The outcome of a call: value and report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome<V> {
-    /// What this rank receives. Of a reduction to a root it is an `Option`, which is `None` at the others.
+    /// The value that this rank receives. Of a reduction to a root it is an `Option`, which is `None` at all
+    /// other ranks.
     pub value: V,
-    /// What happened.
+    /// The account of the reduction: contributors, deaths, times.
     pub report: Report,
 }
 
-/// What all receive, for programs that choose while they run whether it is all or one.
+/// For programs that choose at run time between a reduction to all and one to a root.
 impl<V> From<Outcome<V>> for Outcome<Option<V>> {
     fn from(Outcome { value, report }: Outcome<V>) -> Self {
         Self { value: Some(value), report }

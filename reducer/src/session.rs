@@ -27,8 +27,8 @@ use crate::{
 ///
 /// # Closing
 /// [`close`](Self::close) leaves the job in good order; [`launch`](crate::launch()) does it when the
-/// program's closure ends well. When the last clone is dropped without it, the same happens while the thread
-/// waits.
+/// program's closure ends well. Dropping the last clone of an open session closes it, too, and blocks the
+/// thread meanwhile.
 #[derive(Clone, Debug)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -92,11 +92,11 @@ impl Session {
     }
 
     /// The ranks that are not known to have failed. A group that names a failed rank is refused; `world()`
-    /// names all.
+    /// names all ranks.
     ///
-    /// Ranks hear of a failure at different times, and all ranks of a group have to name the same group. Take it
-    /// from a [report](crate::Report), which is the same at all ranks that receive the result, or call again when
-    /// the reduction is refused.
+    /// Ranks hear of a failure at different times, but all ranks of a group have to name the same group. So
+    /// take the group from a [report](crate::Report), which is the same at all ranks that receive the result;
+    /// or take it from here, and call again if the reduction is refused.
     ///
     /// Where [ranks come back](crate::Config::restart_ranks), take no groups from here. A rank that is away for a
     /// moment is missing here, although reductions of all ranks wait for it. A reduction without it would leave it
@@ -107,9 +107,9 @@ impl Session {
     }
 
     /// The news of the job: failures, recoveries, slow processes, located faults, contributions without a
-    /// replica. The first listener also hears all that happened since the session began, later ones what
-    /// happens from now on. Ends when the session is over. A listener that falls more than 1024 items behind
-    /// misses the oldest.
+    /// replica. The first listener also hears all news since the session began, later ones only new ones. The
+    /// stream ends when the session is over. A listener that falls more than 1024 items behind misses the
+    /// oldest.
     pub fn events(&self) -> impl Stream<Item = News> + Send + Unpin + use<> {
         let news = self.handle().all_news();
         Box::pin(futures::stream::unfold(news, |mut news| async {
@@ -124,17 +124,17 @@ impl Session {
     }
 
     /// An array of `len` elements in memory that peers on this host can map, so that reducing it copies
-    /// nothing.
+    /// nothing. If shared memory has no room for it, the array lies in private memory.
     ///
-    /// Its content is unspecified: usually zero, or what an earlier array left behind.
+    /// Its content is unspecified: usually zero, or the values of an earlier array.
     pub fn array<T: Element>(&self, len: usize) -> Array<T> {
         let bytes = len.checked_mul(size_of::<T>());
         let block = self.handle().region().zip(bytes).and_then(|(region, bytes)| region.allocate(bytes));
         Array::allocate(block, len)
     }
 
-    /// Waits until all reductions that this rank has called are over, and leaves the job. Later calls are
-    /// refused.
+    /// Waits until all reductions that this rank has called are over, and leaves the job. Later calls end in
+    /// [`ReduceError::SessionClosed`](crate::ReduceError::SessionClosed).
     pub async fn close(&self) {
         if let Err((path, error)) = self.end_points() {
             tracing::error!(path = %path.display(), %error, "the profile cannot be written");
@@ -148,7 +148,7 @@ impl Session {
         self.handle().waiting()
     }
 
-    /// Leaves the job at once, as if this process had died; ranks that wait for it learn it.
+    /// Leaves the job at once, as if this process had died; ranks that wait for it hear so.
     ///
     /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
     pub fn abandon(&self) {

@@ -1,4 +1,4 @@
-//! What the application contributes, as far as the worker has to know.
+//! Contributions of the application, as far as the worker has to know them.
 
 use std::any::Any;
 
@@ -44,13 +44,13 @@ pub enum BodyError {
     Unfit {
         /// The type of the body.
         type_name: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         unfit: Unfit,
     },
 }
 
-/// What the encoding of bodies cannot express. It is compact and does not describe itself: there are no names
-/// in it.
+/// Types that the encoding of bodies cannot express. It is compact and does not describe itself: there are no
+/// names in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// A field is left out because of its value.
@@ -99,8 +99,8 @@ pub enum Unfit {
         /// What went wrong.
         reason: String,
     },
-    /// What is decoded from the encoding is another value: encoded again, it is other bytes.
-    #[error("what is decoded is another value than was encoded; make `Serialize` and `Deserialize` match")]
+    /// The encoding decodes to another value: encoded again, that gives other bytes.
+    #[error("the encoding decodes to another value than was encoded; make `Serialize` and `Deserialize` match")]
     Changed,
 }
 
@@ -144,7 +144,7 @@ impl std::fmt::Debug for Body {
     }
 }
 
-/// A body together with what it is called on the wire.
+/// A body together with its name on the wire.
 #[derive(Debug)]
 pub struct Contributed {
     /// Type, operation, length.

@@ -1,4 +1,4 @@
-//! What a process tells its rank's thread when it joins and when it calls, and what it hears.
+//! Joining and calling: the data that a process gives to its rank's thread, and the errors that it hears.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// What a rank must know to join its job.
+/// The data with which a rank joins its job.
 #[derive(Clone, Debug)]
 pub struct RankConfig {
-    /// Who it is.
+    /// The process that joins.
     pub process: ProcessId,
     /// Which job.
     pub job: JobId,
@@ -42,7 +42,7 @@ pub struct RankConfig {
     pub second: Option<Arc<dyn SecondWay>>,
     /// How long to wait for the master and for the other processes.
     pub join_timeout: Duration,
-    /// What the process found in its environment.
+    /// The job as the process found it in its environment.
     pub environment: Environment,
     /// How the deputy schedules that this process hosts where a large group works in teams.
     pub policy: Policy,
@@ -56,7 +56,7 @@ pub struct RankConfig {
     pub log_bytes_max: u64,
     /// Whether checkpoints are saved although ranks do not come back: for a later job.
     pub saves: bool,
-    /// Label of what this host shares with others that may fail together.
+    /// Label of the hosts that may fail together with this one.
     pub domain: Option<String>,
 }
 
@@ -69,14 +69,14 @@ pub enum JoinError {
     /// What an earlier process of this rank has noted cannot be had.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// Nobody answers at the rendezvous.
+    /// No process answers at the rendezvous.
     #[error("no master at {address} within {timeout:?}: {source}")]
     NoMaster {
         /// Where it should be.
         address: Address,
         /// How long it was tried.
         timeout: Duration,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         source: io::Error,
     },
     /// Another user's process listens at the rendezvous. It has learnt nothing of the job.
@@ -100,7 +100,7 @@ pub enum JoinError {
         "ranks {missing} did not join within {timeout:?}, or were lost before all had joined{rendezvous}"
     )]
     Incomplete {
-        /// Who.
+        /// The ranks that did not join.
         missing: Path,
         /// How long they were waited for.
         timeout: Duration,
@@ -121,10 +121,10 @@ pub enum JoinError {
         /// Why.
         reason: String,
     },
-    /// The master went away before everyone was here.
+    /// The master went away before all processes were here.
     #[error("the master went away before all processes had joined")]
     MasterLost,
-    /// The master has given this process up before everyone was here.
+    /// The master has given this process up before all processes were here.
     #[error(
         "the master has given this process up before all processes had joined: the agent of this host has ended, or \
          its connection broke. There will be no job; start it again"

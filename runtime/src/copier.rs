@@ -47,7 +47,7 @@ impl Copier {
                     _ => NotKept::Impossible(error.to_string()),
                 })?;
                 let key = record_key(reduction, source.process, index, how);
-                // What is kept there already, if it is kept again, lies where this is to lie.
+                // A copy that is there already, if it is made again, lies where this one is to lie.
                 self.keeper.unload(Kind::Replica, key);
                 let bytes = share.shelter_copy(&source, range, bytes, how).await?;
                 self.keep(key, index, bytes, how).await?;
@@ -81,7 +81,7 @@ impl Copier {
         kept.map_err(|error| error.to_string())
     }
 
-    /// Writes what is kept in memory to disk, and then only keeps it there.
+    /// Writes a replica in memory to disk, and then keeps it only there.
     fn write_behind(&self, index: SegmentIndex, key: RecordKey, bytes: Bytes) {
         let (keeper, trouble) = (self.keeper.clone(), self.trouble.clone());
         let kind = Kind::Replica;

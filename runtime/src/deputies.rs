@@ -36,12 +36,12 @@ pub(crate) struct Deputies {
     ways: Mutex<BTreeMap<ProcessId, mpsc::UnboundedSender<ToMaster>>>,
 }
 
-/// What this process hosts.
+/// The deputy that this process hosts, and its peers.
 #[derive(Default)]
 struct Hosted {
-    /// Who is in the job, and what holds there.
+    /// The peers of the job, and its limits.
     job: Option<(Arc<[Peer]>, Limits)>,
-    /// Who was declared failed before there was a deputy.
+    /// The processes that were declared failed before there was a deputy.
     departed: Vec<(ProcessId, Evidence)>,
     deputy: Option<Deputy>,
     members: BTreeMap<ProcessId, mpsc::UnboundedSender<Task>>,
@@ -50,7 +50,7 @@ struct Hosted {
 }
 
 impl Hosted {
-    /// Does what the deputy wants done, as far as members are concerned; tells what the master is to hear.
+    /// Carries out the deputy's actions for members; returns the messages for the master.
     fn act(&mut self) -> Vec<ToMaster> {
         let mut reports = Vec::new();
         while let Some(action) = self.deputy.as_mut().and_then(Deputy::poll_action) {
@@ -77,12 +77,12 @@ impl Deputies {
         self.hosted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns who is in the job.
+    /// Takes in the peers and limits of the job.
     pub fn meet(&self, peers: Arc<[Peer]>, limits: Limits) {
         self.hosted().job = Some((peers, limits));
     }
 
-    /// Lets the deputy here, if there is one, take something in; tells what the master is to hear of it.
+    /// Lets the deputy here, if there is one, take an event in; returns the messages for the master.
     pub fn tell(&self, tell: impl FnOnce(&mut Deputy)) -> Vec<ToMaster> {
         let mut hosted = self.hosted();
         if let Some(deputy) = &mut hosted.deputy {
@@ -110,7 +110,7 @@ impl Deputies {
         *self.hosted() = Hosted { over: true, ..Hosted::default() };
     }
 
-    /// Takes in what a member of the team here has said; tells what the master is to hear.
+    /// Takes in messages of a member of the team here; returns the messages for the master.
     fn hear(&self, now: Timestamp, member: ProcessId, messages: Vec<ToMaster>) -> Vec<ToMaster> {
         let mut hosted = self.hosted();
         let Hosted { job: Some((peers, limits)), departed, deputy, over: false, .. } = &mut *hosted else {

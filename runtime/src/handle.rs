@@ -77,12 +77,13 @@ impl Handle {
         self.failed.borrow().clone()
     }
 
-    /// What happens in the job from now on. Who reads too slowly misses the oldest.
+    /// News of the job from now on. A listener that reads too slowly misses the oldest.
     pub fn news(&self) -> broadcast::Receiver<News> {
         self.driver.news()
     }
 
-    /// What has happened in the job since this process joined, and from now on: for the first that asks.
+    /// All news of the job since this process joined, for the first listener; only new ones for later
+    /// listeners.
     pub fn all_news(&self) -> broadcast::Receiver<News> {
         self.driver.all_news()
     }
@@ -90,7 +91,7 @@ impl Handle {
     /// Contributes to a reduction. Returns at once.
     ///
     /// # Errors
-    /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
+    /// The body cannot be encoded or shown to peers; then no other rank has heard of the call.
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
         let (answer, pending) = oneshot::channel();
         let Err((call, answer)) = self.driver.answer_from_log(call, answer) else { return Ok(pending) };
@@ -103,7 +104,7 @@ impl Handle {
         let limits = Limits { inline_bytes_max: self.driver.inline_bytes_max(&spec), ..self.limits };
         let shared = Share::new(self.process, &spec, body, &self.driver.windows, &limits, prospects);
         let is_closed = |shared: &Result<_, ShareError>| match shared {
-            // Who has left shows nothing any more.
+            // A process that has left shows no windows any more.
             Err(ShareError::NoWindow(_)) => self.driver.gone(),
             _ => None,
         };
@@ -152,7 +153,7 @@ impl Handle {
         self.driver.log().ok_or(LogError::Absent)?.state()
     }
 
-    /// Tells those who listen at this process.
+    /// Tells the listeners of this process.
     pub fn publish(&self, news: News) {
         self.driver.publish(news);
     }
@@ -234,11 +235,11 @@ impl Handle {
         Ok(generation)
     }
 
-    /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this
-    /// process has died. `tag` says what they are.
+    /// Keeps `bytes` under `name` in shared memory, in place of earlier ones, for others to read when this
+    /// process has died. `tag` is their type and version.
     ///
     /// # Errors
-    /// [`KeepError`]. What was kept before stays.
+    /// [`KeepError`]. The bytes that were kept before stay.
     pub fn keep(&self, name: u64, tag: u64, bytes: &[u8]) -> Result<(), KeepError> {
         self.driver.windows.catalogue().ok_or(KeepError::NoRoom)?.keep(name, tag, bytes)
     }

@@ -1,4 +1,4 @@
-//! Who hears the master.
+//! The thread that hears the master.
 //!
 //! What ends a future is for the application. Where the application's thread waits for it, that thread hears
 //! it by itself: to be woken up by the I/O thread would take two wake-ups instead of one, and with small
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// How often the patience doubles at most while the application is found waiting.
 const DOUBLINGS_MAX: u32 = 3;
 
-/// Who listens.
+/// Which thread listens.
 ///
 /// While the I/O thread rests and the application's thread computes, the timer runs, or the I/O thread is
 /// about to see that it has run out.

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a thread gives its core away before it sleeps. If nobody wants the core, this takes about as
-/// long as falling asleep and being woken up.
+/// How often a thread yields its core before it sleeps. If no other thread wants the core, this takes about
+/// as long as falling asleep and being woken up.
 const YIELDS: u32 = 64;
 
 /// How long a thread watches at most, even if others keep its core.

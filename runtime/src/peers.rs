@@ -39,7 +39,7 @@ pub struct Peers {
     me: ProcessId,
     host: u64,
     known: DashMap<ProcessId, Known>,
-    /// The latest process of each rank, and the agents that are gone: what was kept is read by these.
+    /// The latest process of each rank, and the agents that are gone: kept state is read by these.
     latest: DashMap<Rank, Peer>,
     lost: DashSet<AgentId>,
     windows: Arc<Windows>,
@@ -57,7 +57,7 @@ struct Known {
 }
 
 impl Peers {
-    /// Knows nobody yet.
+    /// Knows no peer yet.
     pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp, second: Option<Arc<dyn SecondWay>>) -> Self {
         Self {
             me: me.process,
@@ -117,7 +117,7 @@ impl Peers {
         }
     }
 
-    /// Unmaps the memory of a process that was declared failed, once nobody reads it any more.
+    /// Unmaps the memory of a process that was declared failed, once no thread reads it any more.
     pub fn forget_memory(&self, process: ProcessId) {
         self.known.remove(&process);
         self.shm.forget(process);
@@ -189,8 +189,8 @@ impl Peers {
         fetched.map(Bytes::from_owner).ok_or_else(gone)
     }
 
-    /// Reads what the latest process of `rank` keeps under `name`, from the agent of its host, if it keeps
-    /// anything there. It does not matter whether the process lives.
+    /// Reads the state that the latest process of `rank` keeps under `name`, if any, from the agent of its
+    /// host. It does not matter whether the process lives.
     ///
     /// # Errors
     /// The agent is gone, or does not answer for `silence_max`. [`ReadError::Checksum`] if it is replaced
@@ -288,7 +288,7 @@ impl Peers {
     }
 }
 
-/// A state that somebody has kept.
+/// A state that a rank has kept.
 #[derive(Debug)]
 pub struct Found {
     /// What its process says of it.

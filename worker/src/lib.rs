@@ -10,8 +10,8 @@
 //! | [`window_table`] | which windows are open |
 //! | [`readers`] | which processes read this one's windows, and when that ends |
 //!
-//! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not
-//! know each other.
+//! Deliberately absent: any decision about which rank folds which partials. That is the master's, and the two
+//! crates do not know each other.
 
 // The compiler proves it pure. Tests may use more.
 #![cfg_attr(not(test), no_std)]

@@ -1,8 +1,8 @@
 //! A rank's machine and the calls that it has put on the board, in the order in which the machine hears of
 //! both.
 //!
-//! What has become of the calls on the board came before the next event. So calls are taken off the board
-//! before each event, and before time passes:
+//! Changes on the board came before the next event. So calls are taken off the board before each event, and
+//! before time passes:
 //!
 //! - complete ones end, and the machine never hears of them;
 //! - with those that the master has taken, the machine goes on as if it had told the master;
@@ -29,7 +29,7 @@ pub struct Participant<M, T> {
     tickets: Option<Tickets<M, T>>,
 }
 
-/// What has become of calls that were on the board.
+/// Calls that have left the board, and how they ended.
 #[derive(Debug)]
 pub struct Settled<M: AsRef<[AtomicU64]>, T> {
     /// Calls whose rounds are complete: they end.
@@ -75,7 +75,7 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         self.machine.poll_action()
     }
 
-    /// Whether a call with a body of so many bytes may be put on the board, if there is room.
+    /// Whether a call with a body of this many bytes may be put on the board, if there is room.
     pub fn accepts(&self, reduction: ReductionId, spec: &ReductionSpec, bytes: u64) -> bool {
         let accepts = |tickets: &Tickets<M, T>| tickets.accept(reduction, spec, bytes);
         self.machine.may_place(reduction) && self.tickets.as_ref().is_some_and(accepts)
@@ -147,8 +147,7 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         self.settle_with(now, |_| false, publish)
     }
 
-    /// Takes all calls that wait on the board, as this rank takes part no more. What it has contributed stays
-    /// there.
+    /// Takes all calls that wait on the board, as this rank takes part no more. Its contributions stay there.
     pub fn forget(&mut self) -> Vec<Ticket<T>> {
         self.tickets.as_mut().into_iter().flat_map(Tickets::forget).collect()
     }

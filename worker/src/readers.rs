@@ -9,13 +9,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use everfold_protocol::ProcessId;
 
-/// The connections of readers that may be here, one each, with what is bound to them.
+/// The connections of readers that may be here, one each, with the state that is bound to each.
 #[derive(Debug)]
 pub struct Readers<C> {
     open: BTreeMap<ProcessId, (Admission, C)>,
     departed: BTreeSet<ProcessId>,
     admitted: u64,
-    /// Whether nobody is let in any more.
+    /// Whether no reader is let in any more.
     is_closed: bool,
 }
 
@@ -58,7 +58,7 @@ impl<C> Readers<C> {
         Ok(admission)
     }
 
-    /// What is bound to a reader's connection.
+    /// The state that is bound to a reader's connection.
     pub fn connection(&mut self, reader: ProcessId) -> Option<&mut C> {
         self.open.get_mut(&reader).map(|(_, connection)| connection)
     }
@@ -81,8 +81,8 @@ impl<C> Readers<C> {
         self.open.remove(&reader).map(|(_, connection)| connection)
     }
 
-    /// Lets nobody in any more: the owner takes part no more. Drops all connections, so that calls end which
-    /// have waited for what those were lent.
+    /// Lets no reader in any more: the owner takes part no more. Drops all connections, so that calls end
+    /// which have waited for bodies that readers were lent.
     pub fn close_all(&mut self) {
         self.is_closed = true;
         self.open.clear();

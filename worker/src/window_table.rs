@@ -49,7 +49,7 @@ impl<C> WindowTable<C> {
         Some((WindowId(slot as u64), generation))
     }
 
-    /// What a window shows, if it is open.
+    /// The content that a window shows, if it is open.
     pub fn find(&self, window: WindowId, generation: Generation) -> Option<&C> {
         let open = self.slots.get(usize::try_from(window.0).ok()?)?.as_ref()?;
         (open.generation == generation).then_some(&open.content)
@@ -76,9 +76,9 @@ impl<C> WindowTable<C> {
         self.slots[slot].take().map(|open| open.content)
     }
 
-    /// This process takes part no more, and what it shows may be given back: closes the windows on all that
-    /// does not [outlive](Place::outlives_its_process) it, and opens no more. Returns what those windows have
-    /// shown.
+    /// This process takes part no more, and its memory may be given back: closes the windows on memory that
+    /// does not [outlive](Place::outlives_its_process) it, and opens no more. Returns the contents of those
+    /// windows.
     pub fn leave(&mut self, mut close: impl FnMut(WindowId)) -> Vec<C> {
         self.left = true;
         let mut closed = Vec::new();

@@ -13,7 +13,7 @@ pub fn check(data: &[u8]) {
             assert!((1 << 10..=1 << 48).contains(&file.result_log_bytes_max()));
             assert!(!file.to_string().is_empty());
         }
-        Err(error) => assert!(error.to_string().contains("makes no sense")),
+        Err(error) => assert!(error.to_string().contains("has a mistake")),
     }
 }
 

@@ -19,9 +19,9 @@ const VICTIM: u32 = 1;
 /// Time how long survivors take to hear of a failure.
 ///
 /// Times how long the survivors of a job take to hear of a failure: of a process that is killed, whose
-/// connection breaks, and of one that is frozen, which only its silence tells. The latter is beside the ping
-/// interval, from which it follows. The kernel gives a dead process's memory back before it closes its
-/// connections: `--bytes` shows what that takes.
+/// connection breaks, and of one that is frozen, which only its silence shows. The latter is printed beside
+/// the ping interval, on which it depends. The kernel gives a dead process's memory back before it closes its
+/// connections: `--bytes` shows how long that takes.
 ///
 /// Example: everfold bench detect --ranks 8 --repeat 20
 #[derive(Args)]

@@ -14,7 +14,7 @@ use crate::{Failure, Transport, machine::Machine, size};
 /// Time many small reductions that are open at the same time.
 ///
 /// Starts that many small reductions on each rank and then awaits them all, at the slowest rank, and divides
-/// by their number. As each is as small as the next, what one costs should not depend on how many there are.
+/// by their number. All are equally small, so the cost of one should not depend on their number.
 /// Every value is checked.
 ///
 /// Example: everfold bench open --ranks 4 --open 1000,10000,100000 --transport tcp

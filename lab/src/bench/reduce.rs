@@ -11,11 +11,10 @@ use serde::Serialize;
 use super::{bound, rank::Measured};
 use crate::{Failure, Transport, machine::Machine, size};
 
-/// Time reductions of arrays over sizes and numbers of ranks, beside what the hardware allows.
+/// Time reductions of arrays over sizes and numbers of ranks, beside the bound of the hardware.
 ///
-/// Times `Sum<f32>` from a barrier to the outcome at the slowest rank, and sets it beside what the hardware
-/// allows: the time in which all cores read p bodies and write one, plus two messages. Every value is
-/// checked.
+/// Times `Sum<f32>` from a barrier to the outcome at the slowest rank, and sets it beside the bound: the time
+/// in which all cores do nothing but read p bodies and write one, plus two messages. Every value is checked.
 ///
 /// Example: everfold bench reduce --ranks 2,4,8 --bytes 64k,1m,32m --json bench.json
 #[derive(Args)]
@@ -48,14 +47,14 @@ pub struct Reduce {
     /// How contributions are protected: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value_t = DEFAULT_PROTECTION)]
     protection: Protection,
-    /// Measure in turns at this other level of protection, too, and print the ratio. What protection costs:
-    /// `--against none`.
+    /// Measure in turns at this other level of protection, too, and print the ratio. `--against none` shows
+    /// the cost of protection.
     #[arg(long, value_name = "LEVEL")]
     against: Option<Protection>,
     /// Also write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw what happened in the last repetition of the last size and number of ranks.
+    /// Draw the last repetition of the last size and number of ranks.
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["allreduce", "vec"])]
     timeline: Option<PathBuf>,
 }

@@ -43,12 +43,12 @@ What counts:
   other      a rank failed in another way
 The exit code is 0 only if none was wrong or hung.";
 
-/// Make processes, networks and disks fail, and see what comes of it.
+/// Make processes, networks and disks fail, and count the results: recovered, lost, wrong, hung.
 ///
 /// Each trial is a job of its own on this machine. Faults are drawn from the seed and the trial's number. In
 /// the built-in program they count from the moment when all ranks have joined and the first calls its
-/// reduction; in another program from its start. Nothing that a run makes is left behind, but the output of
-/// trials that went wrong is kept.
+/// reduction; in another program from its start. All files of a run are removed, but for the output of trials
+/// that went wrong.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, args_override_self = true, after_long_help = EXAMPLES)]
 pub struct Chaos {
@@ -118,7 +118,7 @@ struct Faults {
     /// Change bytes of a file of the job, N times.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     corrupt: usize,
-    /// Take so many of these faults for each trial, such as 2 or 1..3 (one, two or three), instead of all.
+    /// Draw this many of these faults for each trial, such as 2 or 1..3 (one, two or three), instead of all.
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     faults: Option<RangeInclusive<usize>>,
     /// Ranks that may be hit, such as 1,4..7, both ends included. By default all but the one that receives the
@@ -163,7 +163,7 @@ impl Chaos {
         if let Some(most) =
             self.faults.faults.as_ref().map(|faults| *faults.end()).filter(|most| *most > kinds.len())
         {
-            return Err(Failure::new(format!("{most} faults are to be taken of the {} named", kinds.len())));
+            return Err(Failure::new(format!("--faults asks for {most} faults, but only {} are named: name more of them", kinds.len())));
         }
         if kinds.contains(&Kind::DiskFull) && !nix::unistd::geteuid().is_root() {
             note!("everfold: --disk-full needs root and is skipped");

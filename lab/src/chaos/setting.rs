@@ -23,7 +23,7 @@ pub struct Setting {
     /// Number of processes [default: 8; 16 for table2].
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub ranks: Option<u32>,
-    /// What all faults are drawn from.
+    /// Seed of all faults.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Run only this trial, counted from 0.
@@ -32,7 +32,7 @@ pub struct Setting {
     /// Time of a trial without faults, such as 41230us or 1.5s. Measured if not given.
     #[arg(long, value_parser = parse_time)]
     pub time: Option<Duration>,
-    /// Faults come within this many times of that.
+    /// Faults come within this many times of the time without faults.
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = parse_factor)]
     pub window: f64,
     /// Trials that take longer count as hung.
@@ -47,10 +47,10 @@ pub struct Setting {
     /// Let neighbouring hosts form D domains, each with a label: replicas go to another domain.
     #[arg(long, value_name = "D", requires = "hosts")]
     pub domains: Option<NonZeroU32>,
-    /// What the link of a host carries each way, such as 500mbit.
+    /// Rate of a host's link each way, such as 500mbit.
     #[arg(long)]
     pub rate: Option<Rate>,
-    /// Also write all that was seen to this file.
+    /// Also write all observations to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Where to keep the output of trials that were wrong, hung or failed otherwise.

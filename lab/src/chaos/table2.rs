@@ -26,9 +26,10 @@ const VICTIM: u32 = 1;
 
 /// Repeat the fault tolerance experiment of the paper.
 ///
-/// Reduces 32 MiB per rank, seven times a hundred times, kills rank 1 in each while its reduction is under way, and
-/// counts what cannot be recovered. The moment is drawn uniformly from the time between rank 1's call and the result, as
-/// it was measured without faults. The paper did so on 200 processes.
+/// Reduces 32 MiB per rank, seven times a hundred times, kills rank 1 in each while its reduction is under
+/// way, and counts the reductions that cannot be recovered. The moment is drawn uniformly from the time
+/// between rank 1's call and the result, as it was measured without faults. The paper did so on 200
+/// processes.
 ///
 /// Example: everfold chaos table2 --ranks 16 --json table2.json
 ///

@@ -71,10 +71,11 @@ Then:
 The distance of neighbouring points is at most half the MTBF, unless --apart says otherwise. Exit codes: 0, there is
 a plan; 2, the profile or an argument cannot be used; 3, no plan keeps the distance, and the gap is named.";
 
-/// Tell where a program should take checkpoints.
+/// Find the points at which a program should take checkpoints.
 ///
-/// Reads a profile of the program: where it may take checkpoints, how many bytes are live there, and when it gets
-/// there. Prints the plan beside others, and writes plan.toml and a picture, plan.svg.
+/// Reads a profile of the program: the points at which it may take checkpoints, the live bytes there, and the
+/// times at which it reaches them. Prints the plan beside others, and writes plan.toml and a picture,
+/// plan.svg.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLE, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Plan {
@@ -92,10 +93,10 @@ pub struct Plan {
     /// How points are chosen.
     #[arg(long, value_enum, default_value_t = Choice::Cheapest)]
     rule: Choice,
-    /// How far neighbouring points may be apart [default: half the MTBF].
+    /// Greatest distance of neighbouring points [default: half the MTBF].
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     apart: Option<f64>,
-    /// How far a point may be moved to one with fewer live bytes.
+    /// Greatest distance by which a point is moved to one with fewer live bytes.
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "0s")]
     offset: f64,
     /// Use the levels that the profile describes, all at once.
@@ -117,7 +118,7 @@ enum Command {
 /// How points are chosen.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Choice {
-    /// The least total time of checkpoints, neighbours not too far apart.
+    /// The least total time of checkpoints, with neighbours within the distance.
     Cheapest,
     /// The points nearest to multiples of the distance.
     Every,

@@ -17,9 +17,9 @@ use crate::{Failure, clock::cpu_ns, machine::Machine, size};
 /// Measure what a message costs the master.
 ///
 /// The master's machine is driven alone, without sockets and codec, by ranks that call in random order and
-/// answer at once. While the first part opens the small reductions of 16 ranks each, one rank of each of
-/// them is late. Meanwhile all ranks reduce once to one of them and once to all; in the last part the late
-/// ranks come. Each figure is the mean time of a message that the master hears or sends, in microseconds of
+/// answer at once. While the first part opens the small reductions of 16 ranks each, one rank of each of them
+/// is late. Meanwhile all ranks reduce once to one of them and once to all; in the last part the late ranks
+/// come. Each figure is the mean time of a message that the master receives or sends, in microseconds of
 /// processor time; > marks a part that was broken off.
 ///
 /// Example: everfold sim costs --ranks 200,1k,10k --open 1,100,10k --dead 0,3
@@ -45,7 +45,7 @@ pub struct PerMessage {
     /// Size of the bodies.
     #[arg(long, default_value = "32k", value_parser = size::parse)]
     bytes: u64,
-    /// Break a part off after so many seconds.
+    /// Seconds after which a part is broken off.
     #[arg(long, default_value_t = 5.0)]
     part_s: f64,
     /// Print the figures as JSON.

@@ -55,10 +55,10 @@ pub struct SimRecoveries {
     /// Nodes that fail, behind one switch; ranks begin there.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     bad: u32,
-    /// Nodes that do not, behind another switch.
+    /// Nodes that do not fail, behind another switch.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     good: u32,
-    /// What it takes to compute without faults.
+    /// Time of the computation without faults.
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = time)]
     work: f64,
     /// Computing between two checkpoints.
@@ -67,10 +67,10 @@ pub struct SimRecoveries {
     /// Time between two looks of the detectors.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     look: f64,
-    /// What it takes to transfer a checkpoint to another node, as 1.45 GB over 1 Gbit/s.
+    /// Time to transfer a checkpoint to another node, as 1.45 GB over 1 Gbit/s.
     #[arg(long, value_name = "TIME", default_value = "12s", value_parser = time)]
     transfer: f64,
-    /// What it takes to load a checkpoint.
+    /// Time to load a checkpoint.
     #[arg(long, value_name = "TIME", default_value = "35s", value_parser = time)]
     load: f64,
     /// A job that takes longer is ended.
@@ -82,7 +82,7 @@ pub struct SimRecoveries {
     /// Jobs for each row.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     trials: u64,
-    /// What faults are drawn from.
+    /// Seed of the faults.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Also write all rows to this file.
@@ -125,7 +125,7 @@ impl SimRecoveries {
     /// A [`Failure`] that tells why there are no results.
     pub fn run(self) -> Result<ExitCode, Failure> {
         if !(0.3..=5.0).contains(&self.shape) {
-            return Err(Failure::new(format!("--shape {} is not from 0.3 to 5", self.shape)));
+            return Err(Failure::new(format!("--shape is {}; it has to be 0.3 to 5", self.shape)));
         }
         if self.ranks > self.bad {
             return Err(Failure::new("each rank begins on a bad node of its own: take more --bad nodes"));

@@ -23,13 +23,11 @@ use everfold_sim::{
 
 /// Simulate one reduction on up to a hundred thousand nodes.
 ///
-/// Simulates one reduction on more and more nodes: how long it takes until the root has the result, beside
-/// what the network allows at least, and until all have heard of it; what it asks of the master; and what
-/// simulating it takes.
+/// Simulates one reduction on more and more nodes: the time until the root has the result, beside the bound
+/// of the network, and until all ranks have heard of it; the load of the master; and the cost of simulating.
 ///
-/// The second ratio is that of a single master whose messages take no time, for its sockets or itself, and
-/// which so can afford shorter tasks in large groups: where it is much less than the first, the master is the
-/// limit.
+/// The second ratio is that of a single master whose messages take no time, so that tasks can be shorter in
+/// large groups: where it is much less than the first ratio, the master is the limit.
 ///
 /// The master's times are real: nanoseconds on this machine per message in its code, without sockets and
 /// codec. Its load is that time over the simulated one until all have heard.
@@ -52,10 +50,11 @@ pub struct Scale {
     /// Segments that a body is cut into, if they are not shorter than is allowed.
     #[arg(long, default_value_t = Policy::default().segments, value_parser = clap::value_parser!(u64).range(1..))]
     segments: u64,
-    /// Nodes from which on teams with deputies of the master reduce what is not protected. 0: never.
+    /// Number of nodes from which on unprotected reductions work in teams with deputies of the master. 0:
+    /// never.
     #[arg(long, default_value_t = Policy::default().limits.teams_from)]
     teams_from: u32,
-    /// Ping every process so often, in milliseconds, and have tasks that are late done twice. 0: neither.
+    /// Ping interval in milliseconds; with pings, late tasks are done twice. 0: neither.
     #[arg(long, default_value_t = 0)]
     ping_ms: u64,
 }

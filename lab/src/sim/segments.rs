@@ -33,13 +33,12 @@ const EP_BYTES: u64 = 96;
 
 /// Simulate recovery segments on many ranks, of which one dies.
 ///
-/// The kernels EP and CG of the NAS Parallel Benchmarks, class D, one rank on each node: time without a
-/// death, and by how much it grows if a process dies in the middle of its share, in the middle of the run.
-/// PR: the survivors compute its share again. PRC: it had left its progress after each grain. In CG, which
-/// has many segments, the survivors go on alone.
+/// The kernels EP and CG of the NAS Parallel Benchmarks, class D, one rank on each node: the time without a
+/// death, and the increase if a process dies in the middle of its share, in the middle of the run. PR: the
+/// survivors compute its share again. PRC: it had left its progress after each grain. In CG, which has many
+/// segments, the survivors go on alone.
 ///
-/// The code that decides in real jobs decides who computes what. Allreduces take what they take in the
-/// simulated cluster.
+/// The code of real jobs divides the indices. Allreduces take as long as in the simulated cluster.
 ///
 /// Example: everfold sim segments --ranks 8,64,512 --network 10gbe
 #[derive(Args)]
@@ -50,11 +49,11 @@ pub struct SimSegments {
     /// The network: 10gbe, 100gbe, hdr or ndr.
     #[arg(long, default_value = "hdr")]
     network: Preset,
-    /// What a core takes for a pair of random numbers, in nanoseconds: `npb_ep --ranks 1` tells Mop/s, two
-    /// for a pair.
+    /// Time of a core for a pair of random numbers, in nanoseconds: `npb_ep --ranks 1` prints Mop/s, two for
+    /// a pair.
     #[arg(long, value_name = "NS", default_value_t = 5.5)]
     ep_ns: f64,
-    /// What a core takes for an entry of CG's matrix in a product, in nanoseconds: `npb_cg --ranks 1` tells
+    /// Time of a core for an entry of CG's matrix in a product, in nanoseconds: `npb_cg --ranks 1` prints
     /// Mop/s, two for an entry.
     #[arg(long, value_name = "NS", default_value_t = 0.75)]
     cg_ns: f64,
@@ -79,7 +78,7 @@ impl SimSegments {
     pub fn run(self) -> Result<ExitCode, Failure> {
         for (flag, ns) in [("--ep-ns", self.ep_ns), ("--cg-ns", self.cg_ns)] {
             if !(1e-3..=1e6).contains(&ns) {
-                return Err(Failure::new(format!("{flag} {ns} is not from 0.001 to 1000000")));
+                return Err(Failure::new(format!("{flag} is {ns}; it has to be 0.001 to 1000000")));
             }
         }
         if self.ranks.iter().any(|ranks| *ranks < 3) {

@@ -18,7 +18,7 @@ const TRIES_MIN: u32 = 3;
 pub(crate) struct Patience {
     /// For the placed keeper to call.
     pub call: Duration,
-    /// For an answer of a keeper, at first; nothing if nobody watches.
+    /// For an answer of a keeper, at first; `None` if there is no limit.
     pub answer: Option<Duration>,
     /// For anybody to reach an owner that lives.
     pub reach: Duration,
@@ -39,7 +39,7 @@ pub(crate) enum Next {
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     keeper: Option<ProcessId>,
-    /// Who was asked last, or would be asked first.
+    /// The keeper that was asked last, or would be asked first.
     at: Option<Rank>,
     /// Processes that have answered with copies.
     holders: SmallVec<[ProcessId; 1]>,
@@ -58,7 +58,7 @@ pub(crate) struct Charge {
     /// When the keeper was asked or heard last, and how long it may be silent.
     heard: Timestamp,
     patience: Duration,
-    /// Since when nobody has reached the owner, and how often that was tried.
+    /// Since when no keeper has reached the owner, and how often that was tried.
     failing: Option<(Timestamp, u32)>,
     /// When it is looked after next.
     due: Option<Timestamp>,
@@ -67,7 +67,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Of an owner that has contributed so many segments.
+    /// The charge of an owner that has contributed this many segments.
     pub(super) fn new(now: Timestamp, segments: u32) -> Self {
         Self {
             keeper: None,
@@ -98,12 +98,12 @@ impl Charge {
         self.given_up
     }
 
-    /// Who is asked for a copy.
+    /// The keeper that is asked for a copy.
     pub(super) fn keeper(&self) -> Option<ProcessId> {
         self.keeper
     }
 
-    /// Who was asked last, or would be asked first; nobody before the placed keeper was.
+    /// The keeper that was asked last, or would be asked first; `None` before the placed keeper was asked.
     pub(super) fn at(&self) -> Option<Rank> {
         self.at
     }
@@ -156,7 +156,7 @@ impl Charge {
         }
     }
 
-    /// Takes in that `keeper` could not reach the owner, who lives, for so many segments.
+    /// Takes in that `keeper` could not reach the owner, which lives, for this many segments.
     pub(super) fn not_reached(
         &mut self,
         now: Timestamp,
@@ -171,7 +171,7 @@ impl Charge {
         self.fail(now, now, patience)
     }
 
-    /// Takes in that `keeper` refuses to keep so many segments, and why.
+    /// Takes in that `keeper` refuses to keep this many segments, and why.
     pub(super) fn refuse(
         &mut self,
         now: Timestamp,
@@ -219,7 +219,7 @@ impl Charge {
             self.dismiss();
             self.at = None;
         }
-        // What is on its way is not ordered twice, unless more is gone.
+        // Ordered copies are not ordered twice, unless more is gone.
         if self.holders.contains(&dead) || self.ordered == 0 {
             // It may have left copies, and lose them later with its host.
             self.left = self.segments;
@@ -233,8 +233,8 @@ impl Charge {
         Some(self.failing.map_or(due, |(since, _)| due.min((since + patience.reach).max(least))))
     }
 
-    /// When it is looked after next. What was due before the keeper was heard last has passed, or was called
-    /// off with a reduction that was taken up again.
+    /// The time of the next look. Looks that were due before the keeper was heard last have passed, or were
+    /// called off with a reduction that was taken up again.
     fn next_look(&self) -> Option<Timestamp> {
         self.due.filter(|due| *due >= self.heard)
     }
@@ -287,7 +287,7 @@ impl Charge {
         }
     }
 
-    /// Has another one asked, unless nobody has reached the owner for long.
+    /// Has another keeper asked, unless none has reached the owner for long.
     fn fail(&mut self, since: Timestamp, now: Timestamp, patience: &Patience) -> Next {
         let (since, tries) = self.failing.map_or((since, 1), |(since, tries)| (since, tries + 1));
         self.failing = Some((since, tries));
@@ -296,7 +296,7 @@ impl Charge {
         if is_over { Next::GiveUp } else { Next::Ask }
     }
 
-    /// Expects nothing more of the keeper, though what it answers yet counts.
+    /// Expects no more of the keeper, though its answer still counts.
     fn dismiss(&mut self) {
         self.keeper = None;
         self.ordered = 0;

@@ -8,9 +8,9 @@
 //! get one copy each, however many are late.
 //!
 //! A keeper that refuses (its disk is full) is asked no more, and another one at once. One that cannot reach
-//! the owner, or does not answer in time, is not asked again before others were. A few refusals, or a time in
-//! which nobody has reached the owner and which is longer than the owner's death could go unnoticed, end the
-//! search: the original has no copy.
+//! the owner, or does not answer in time, is asked again only after others. The search ends without a copy
+//! after a few refusals, or if no keeper reaches the owner for longer than the owner's death could go
+//! unnoticed.
 
 mod charge;
 mod placed;
@@ -36,24 +36,24 @@ pub(crate) use self::{
 pub(crate) struct Keepers {
     placement: Option<Placed>,
     charges: BTreeMap<Rank, Charge>,
-    /// Owners for whom there is nobody now.
+    /// Owners that have no keeper now.
     without: BTreeSet<Rank>,
 }
 
-/// Who is asked for a copy.
+/// The keeper that is asked for a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Keeper(ProcessId),
-    /// Nobody yet; look again then, or when somebody calls.
+    /// No keeper yet; look again at this time, or when a rank calls.
     Later(Option<Timestamp>),
-    /// Nobody, and nobody else is to come.
+    /// No keeper, and no other rank is to come.
     Nobody,
     /// The search has ended before.
     GivenUp,
 }
 
 impl Keepers {
-    /// Takes in that `owner` has contributed what may need a copy, in so many segments.
+    /// Takes in that `owner` has contributed an original that may need a copy, in this many segments.
     pub fn add(&mut self, now: Timestamp, owner: Rank, segments: u32) {
         self.charges.insert(owner, Charge::new(now, segments));
     }
@@ -67,8 +67,8 @@ impl Keepers {
         self.charges.iter().filter_map(|(owner, charge)| Some((charge.due()?, *owner)))
     }
 
-    /// Owners whose copies may be ordered because `rank` has called: its own, those that it is to keep, and
-    /// those for whom there was nobody.
+    /// Owners whose copies may be ordered because `rank` has called: itself, those whose copies it is to
+    /// keep, and those that had no keeper.
     pub fn concerned(&mut self, rank: Rank, candidates: &Candidates) -> Vec<Rank> {
         let placed = self.placement.get_or_insert_with(|| Placed::over(candidates));
         let wards = placed.wards_of(rank);
@@ -78,7 +78,7 @@ impl Keepers {
         concerned
     }
 
-    /// Who keeps the copy of `owner`'s original.
+    /// The keeper of the copy of `owner`'s original.
     pub fn find(
         &mut self,
         now: Timestamp,
@@ -131,7 +131,7 @@ impl Keepers {
         }
     }
 
-    /// Takes in that `keeper` could not reach `owner`, who lives, for so many segments.
+    /// Takes in that `keeper` could not reach `owner`, which lives, for this many segments.
     pub fn not_reached(
         &mut self,
         now: Timestamp,
@@ -144,7 +144,7 @@ impl Keepers {
         charge.map_or(Next::Nothing, |charge| charge.not_reached(now, keeper, segments, patience))
     }
 
-    /// Takes in that `keeper` refuses to keep so many segments of `owner`, and why.
+    /// Takes in that `keeper` refuses to keep this many segments of `owner`, and why.
     pub fn refused(
         &mut self,
         now: Timestamp,
@@ -178,14 +178,14 @@ impl Keepers {
         self.charges.get(&owner)?.refusal()
     }
 
-    /// Starts anew where `dead` has kept copies, or was to. What it has folded may have to be copied, too. May
-    /// be called again when what it has left is gone.
+    /// Starts anew for owners whose copies `dead` has kept, or was to keep; originals that it has folded may
+    /// need a copy, too. May be called again when its memory is gone.
     pub fn lose(&mut self, dead: ProcessId) {
         self.placement = None;
         self.charges.values_mut().for_each(|charge| charge.lose(dead));
     }
 
-    /// Forgets who is placed where: the group has changed.
+    /// Forgets all placements: the group has changed.
     pub fn place_anew(&mut self) {
         self.placement = None;
     }

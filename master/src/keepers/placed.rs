@@ -1,4 +1,4 @@
-//! Where the copies of a group's originals belong, and who is next where the placed keeper is not there.
+//! The keepers of a group's originals, and the next one if the placed keeper is not there.
 
 use alloc::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::{membership::Membership, placement::Placement};
 
-/// Who could keep a copy.
+/// The ranks that could keep a copy.
 pub(crate) struct Candidates<'a> {
     pub group: &'a Path,
     pub arrived: &'a Path,
@@ -60,8 +60,8 @@ impl Placed {
         self.wards.get(&keeper).into_iter().flatten().copied()
     }
 
-    /// The first of `usable` that is found from `from` on, each step where that one's own copy goes; for an
-    /// `owner`, who is not its own keeper. One on another host, if there is one.
+    /// The first of `usable` from `from` on, where each step goes to the keeper of the rank before; for an
+    /// `owner`, which is not its own keeper. One on another host, if there is one.
     pub(super) fn next(
         &self,
         owner: Rank,

@@ -1,10 +1,10 @@
 //! How long segments between hosts should be, and whether bodies should come inlined, learnt from what
 //! reductions took.
 //!
-//! Short segments keep slow links busy and balance well; long ones cost fewer messages, which is what counts
-//! on fast links. There it is quicker still to send a body of some ten kilobytes with the message, through
-//! the master's hands, than to have it read. Which links there are, nobody tells. So reductions of about the
-//! same size are cut in different ways, *rungs* of a ladder: the lowest has the length that suits slow links
+//! Short segments keep slow links busy and balance well; long ones cost fewer messages, which matters most on
+//! fast links. There it is quicker still to send a body of some ten kilobytes with the message, through the
+//! master, than to have it read. The master does not know the links. So reductions of about the same size are
+//! cut in different ways, *rungs* of a ladder: the lowest has the length that suits slow links
 //! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
 //! task folds, and on the last it comes inlined. A class begins with the longest segments of up to 64 KiB
 //! that are still four for each rank: slow links hardly notice them, and on fast links shorter ones take
@@ -12,20 +12,20 @@
 //!
 //! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
 //! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link
-//! that lets more pass after a pause makes long segments look quick for a while. So it never tries what is
-//! far from the best, nor what cannot pay ([`Rungs::may_pay`]): over a slow link a long body takes so much
+//! that lets more pass after a pause makes long segments look quick for a while. So it never tries a rung far
+//! from the best, nor one that cannot pay ([`Rungs::may_pay`]): over a slow link a long body takes so much
 //! time that fewer messages would save next to nothing of it. Once all neighbours have lost it rests, for
 //! longer each time, and then tries them again, as links may change. Turns matter: both see the same load,
 //! and a link that lets more pass after a pause does so for both.
 //!
-//! Only reductions tell that had the master to themselves, and in which nobody died. How long one took, its
-//! ranks tell with the next call: the master hears of an inlined body only when all of it is there. What
-//! counts is the time from the latest call on, so that it does not matter how long the others had waited
-//! for it. Times come in; there is no clock and no chance here.
+//! Only reductions count that had the master to themselves, and in which no rank died. Ranks tell the time of
+//! one with their next call: the master hears of an inlined body only when all of it is there. The time
+//! counts from the latest call on, so that it does not matter how long the other ranks had waited for that.
+//! Times come in; there is no clock and no chance here.
 //!
 //! Ranks have to know before they call whether their bodies are to come inlined. They hear it with the
-//! outcome of the reduction before, so what comes next is decided when one ends ([`Lengths::end`]). A rank
-//! that has not heard it does as it did before; such a mixture is correct, and tells nothing.
+//! outcome of the reduction before, so the next rung is chosen when a reduction ends ([`Lengths::end`]). A
+//! rank that has not heard it does as it did before; such a mixture is correct, and teaches nothing.
 
 mod ladder;
 mod rungs;
@@ -79,7 +79,7 @@ impl Cut {
     }
 }
 
-/// What is known of each class.
+/// The lessons of each class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
     ladders: BTreeMap<Class, Ladder>,
@@ -116,7 +116,7 @@ impl Lengths {
         Learning { inlines: rungs.is_inlined(ladder.rung(rungs.count())), asks }
     }
 
-    /// Takes in how long a reduction took at one of its ranks. Returns whether somebody wants to know it.
+    /// Takes in how long a reduction took at one of its ranks. Returns whether a lesson waits for that.
     pub fn hear(&mut self, id: ReductionId, rank: Rank, took: Duration) -> bool {
         let Some((&class, untold)) = self.untold.iter_mut().find(|(_, untold)| untold.is_of(id)) else {
             return false;

@@ -16,8 +16,7 @@ const SEGMENTS_PER_RANK: u64 = 4;
 /// waiting for the first of them.
 const FIRST_BYTES_MAX: u64 = 64 << 10;
 
-/// What a segment costs for each rank, beside its bytes, at most: messages, and the processor time that they
-/// take.
+/// The most that a segment costs for each rank, beside its bytes: messages, and their processor time.
 const SEGMENT_TIME: Duration = Duration::from_micros(10);
 
 /// One rung is better than another only if it takes less by more than this part of the time: a sixteenth.
@@ -73,7 +72,8 @@ impl Rungs {
         self.cut + usize::from(self.piece) + usize::from(self.inlined)
     }
 
-    /// Whether a reduction that took so long on the rung `from` can take noticeably less on its neighbour `to`:
+    /// Whether a reduction that took this long on the rung `from` can take noticeably less on its neighbour
+    /// `to`:
     ///
     /// - Shorter segments spare links a wait: the first segment of each rank has to come before there is
     ///   anything to fold, and its result before there is anything to send back.
@@ -92,7 +92,7 @@ impl Rungs {
         u128::from(spared) * SEGMENT_TIME.as_nanos() * u128::from(NOTICEABLE) > took.as_nanos()
     }
 
-    /// Nanoseconds for 1024 bytes of a body whose reduction took so long.
+    /// Nanoseconds for 1024 bytes of a body whose reduction took this long.
     pub(super) fn pace(self, took: Duration) -> u64 {
         let ns = took.as_nanos() * 1024 / u128::from(self.body.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
@@ -127,8 +127,8 @@ fn is_piece(body: u64, ranks: usize, policy: &Policy) -> bool {
     body <= policy.segment_bytes && ranks <= policy.fan_in_max
 }
 
-/// Whether a body may come inlined although it is long: what the master has to send on of such bodies is
-/// bounded, and what it holds of them.
+/// Whether a body may come inlined although it is long: the bytes of such bodies that the master holds, and
+/// those that it sends on, are bounded.
 pub(super) fn may_come_inlined(body: u64, spec: &ReductionSpec, policy: &Policy) -> bool {
     let ranks = spec.group.len() as u64;
     let receivers = match spec.delivery {

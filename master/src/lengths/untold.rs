@@ -12,9 +12,9 @@ use super::Lesson;
 pub(crate) struct Ended {
     /// Which.
     pub id: ReductionId,
-    /// Who took part.
+    /// The ranks that took part.
     pub group: Path,
-    /// Who alone receives the result, and how long ago the master heard its call.
+    /// The rank that alone receives the result, if one does, and the time since the master heard its call.
     pub root: Option<(Rank, Duration)>,
     /// How long before the latest call the master heard that of each rank, if they are few.
     pub before: Vec<(Rank, Duration)>,
@@ -25,15 +25,16 @@ pub(crate) struct Ended {
 pub(super) struct Untold {
     ended: Ended,
     lesson: Lesson,
-    /// What the root has told, and the shortest that another rank has.
+    /// The time that the root has told.
     of_root: Option<Duration>,
+    /// The shortest time that another rank has told.
     shortest: Option<Duration>,
     /// The longest, of those that the master has heard the calls of, from the latest call on.
     from_latest: Option<Duration>,
 }
 
 impl Untold {
-    /// Nobody has told anything yet of a reduction that tells of `lesson`.
+    /// A reduction that teaches `lesson`, of which no rank has told its time yet.
     pub(super) fn new(ended: Ended, lesson: Lesson) -> Self {
         Self { ended, lesson, of_root: None, shortest: None, from_latest: None }
     }
@@ -43,7 +44,7 @@ impl Untold {
         self.ended.id == id
     }
 
-    /// What it tells of, and how long it took, once all ranks have told their times.
+    /// Its lesson, and its time, once all ranks have told theirs.
     pub(super) fn lesson(&self) -> Option<(Lesson, Duration)> {
         Some((self.lesson, self.took()?))
     }
@@ -62,13 +63,13 @@ impl Untold {
         is_news
     }
 
-    /// The time from the latest call to the last outcome that somebody waits for, once all have told theirs.
+    /// The time from the latest call to the last outcome that a rank waits for, once all have told theirs.
     ///
     /// - Where all ranks receive the result, it may reach one long before the others: the rank on the
     ///   master's host, if the master's link is slow. So it is the longest time, less what its rank has waited
     ///   for the latest call.
-    /// - Of many ranks nobody looks up how long each has waited. Then it is the shortest time, as the rank
-    ///   that calls last waits for nobody.
+    /// - With many ranks it is not looked up how long each has waited. Then it is the shortest time, as the rank
+    ///   that calls last waits for no other.
     /// - Where one rank receives the result, the others hear that it is over before it is there.
     pub(super) fn took(&self) -> Option<Duration> {
         if !self.ended.group.is_empty() {

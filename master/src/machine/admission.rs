@@ -14,7 +14,7 @@ use crate::{
     reduction::{Called, Reductions},
 };
 
-/// A contribution that is to take part, and what it is measured by.
+/// A contribution that is to take part, and the state with which it is compared.
 pub(super) struct Application<'a> {
     pub(super) desk: &'a Desk,
     pub(super) reductions: &'a Reductions,
@@ -23,13 +23,13 @@ pub(super) struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// On what the caller disagrees with those who have called the same reduction, if that is open.
+    /// On what the caller disagrees with earlier callers of the same reduction, if that is open.
     pub(super) fn disagreement(&self) -> Option<Refusal> {
         let Contribution { reduction: id, name, spec, .. } = self.contribution;
         self.reductions.get(id)?.disagreement(*id, self.caller, Called { name, spec })
     }
 
-    /// Why the caller may not contribute, whatever the others say.
+    /// Why the caller may not contribute, whatever its peers say.
     pub(super) fn unacceptable(&self) -> Option<Refusal> {
         let Self { contribution, caller: rank, .. } = *self;
         let spec = &contribution.spec;
@@ -60,14 +60,14 @@ impl Application<'_> {
     }
 
     /// The oldest reduction of the same name, if the caller belongs to its group and has just passed it by,
-    /// and what that ends in: the caller counts its calls of that name differently from the others, so nobody
-    /// else's wait would ever end.
+    /// and the refusal in which that ends: the caller counts its calls of that name differently from the
+    /// others, so their wait would never end.
     pub(super) fn skipped(&self) -> Option<(ReductionId, Refusal)> {
         let Self { contribution, caller: rank, .. } = *self;
         let id = contribution.reduction;
         let oldest = ReductionId { sequence: 0, ..id };
         let (&skipped, reduction) = self.reductions.range(oldest..id).next()?;
-        // What is missing of a rank that lives has come, and could not be read.
+        // A missing contribution of a living rank has come, and could not be read.
         let has_called = reduction.arrived().contains(rank) || reduction.missing().contains(rank);
         if has_called || !reduction.spec().group.contains(rank) {
             return None;

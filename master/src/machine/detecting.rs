@@ -27,7 +27,7 @@ impl Master {
         self.scheduler.see_located(fault, over);
     }
 
-    /// What the loss of a host is a sign of.
+    /// Whether the loss of a host is a sign of a lost host or of a lost domain.
     pub(super) fn sign_of_loss(&self, agent: AgentId) -> Sign {
         let (lost, all) = self.desk.members.agents().losses_around(agent);
         Sign::of_loss(&self.desk.policy.recoveries, lost, all)

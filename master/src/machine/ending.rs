@@ -23,7 +23,7 @@ use crate::{
 const TASKS_TOLD_MAX: usize = 64;
 
 impl Master {
-    /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to
+    /// Tells the group that its reduction is over, but for the `last` task, which the ranks do that are to
     /// have the result.
     pub(super) fn finish(&mut self, id: ReductionId, last: Option<Task>) {
         let is_for_one = self.reductions.get(&id).is_some_and(Reduction::is_for_first);
@@ -96,7 +96,7 @@ impl Master {
         }
     }
 
-    /// Ends a reduction in an error for everyone who has called it, and for those who will.
+    /// Ends a reduction in an error for all ranks that have called it, and for those that will.
     pub(super) fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
         let reduction = self.reductions.get(&id);
         let is_known = reduction.is_some_and(|reduction| reduction.may_be_known(&self.desk.members));
@@ -104,8 +104,7 @@ impl Master {
         self.end_refused(id, refusal, None);
     }
 
-    /// The same because of a caller who believes in another group, or in something else. It hears that by
-    /// itself.
+    /// The same because of a caller with another group or other arguments. The caller is told separately.
     pub(super) fn refuse_also(&mut self, id: ReductionId, refusal: Refusal, caller: (Rank, &Path)) {
         self.end_refused(id, refusal, Some(caller));
     }
@@ -126,7 +125,7 @@ impl Master {
         self.remains.end(id, &mut self.desk);
     }
 
-    /// Keeps for those of `group` who call a reduction later why it was refused.
+    /// Keeps the refusal of a reduction for the ranks of `group` that call it later.
     pub(super) fn remember_refusal(
         &mut self,
         id: ReductionId,
@@ -150,7 +149,7 @@ impl Master {
         lengths.end(&reduction.cut(), lesson)
     }
 
-    /// Takes a reduction that is over off everything: nobody works on it, and nothing is due for it.
+    /// Removes a reduction that is over from all tables: no worker works on it, and no timer is set for it.
     fn end(&mut self, id: ReductionId) -> Option<Reduction> {
         let mut reduction = self.reductions.remove(&id)?;
         self.scheduler.let_go(id, &mut reduction, &self.desk.members);
@@ -181,7 +180,7 @@ impl Master {
         self.desk.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
     }
 
-    /// Ends the reduction because its deadline has passed. Those who have copied the result keep it.
+    /// Ends the reduction because its deadline has passed. Ranks that have copied the result keep it.
     pub(super) fn pass_deadline(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
         let deadline = reduction.spec().deadline.expect("only reductions with a deadline have such a timer");
@@ -247,7 +246,7 @@ impl Master {
         }
     }
 
-    /// Gives a pipeline up, if there is one: all read from the owner what they lack.
+    /// Gives a pipeline up, if there is one: all ranks read the parts that they lack from the owner.
     pub(super) fn give_up_pipeline(&mut self, id: ReductionId) {
         let reduction = self.reductions.get_mut(&id);
         if reduction.is_some_and(|reduction| reduction.give_up_pipeline(id, &mut self.desk)) {
@@ -270,7 +269,7 @@ impl Master {
         }
     }
 
-    /// Tells those who could not copy the whole result where it lies now.
+    /// Tells the ranks that could not copy the whole result where it lies now.
     pub(super) fn collect_again(&mut self, id: ReductionId) {
         let reduction = self.reductions.get_mut(&id);
         if reduction.is_some_and(|reduction| !reduction.tell_returned(id, &mut self.desk)) {
@@ -290,7 +289,7 @@ impl Master {
         }
     }
 
-    /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
+    /// Takes a reduction up again whose result was lost before all had it, or finds another receiver.
     fn reopen(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
         reduction.forget_pipeline(id, &mut self.desk);

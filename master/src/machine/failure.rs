@@ -1,4 +1,4 @@
-//! Who is dead, silent or slow, and what follows for the job (DR-8, DR-10, DR-11).
+//! Dead, silent and slow processes, and the consequences for the job (DR-8, DR-10, DR-11).
 
 use alloc::vec::Vec;
 
@@ -59,12 +59,12 @@ impl Master {
         }
     }
 
-    /// Declares a process failed, tells everyone, and repairs what it took part in.
+    /// Declares a process failed, tells all members, and repairs the reductions in which it took part.
     pub(super) fn fail(&mut self, process: ProcessId, evidence: Evidence) {
         self.fail_all(&[process], evidence, &[]);
     }
 
-    /// The same of several processes at once. `robbed` had died before; what they had left is gone, too.
+    /// The same of several processes at once. The `robbed` had died before; now their memory is gone, too.
     pub(super) fn fail_all(&mut self, processes: &[ProcessId], evidence: Evidence, robbed: &[ProcessId]) {
         let judged = self.judge_all(processes, evidence);
         let returns = |process: &ProcessId| {
@@ -92,7 +92,7 @@ impl Master {
             }
         }
         if self.desk.members.is_joining() {
-            // Those who come later hear it when they join.
+            // Processes that come later hear it when they join.
             let lost: Path = failed.iter().map(|process| process.rank).collect();
             if *self.desk.members.lost() == lost {
                 self.call_off(&lost);
@@ -113,7 +113,7 @@ impl Master {
         for &process in &failed {
             match evidence.leaves_memory() {
                 true => self.remains.keep(process, &self.reductions, &mut self.desk),
-                // What was only silent is not read any more at once.
+                // The memory of a process that was only silent is not read any more from now on.
                 false => remains::let_agent_forget(process, &mut self.desk),
             }
         }
@@ -123,7 +123,7 @@ impl Master {
         self.end_if_empty();
     }
 
-    /// What is done about processes that die at once, where ranks come back and the job has begun.
+    /// The judgements of processes that die together, where ranks come back and the job has begun.
     fn judge_all(&mut self, processes: &[ProcessId], evidence: Evidence) -> Vec<(ProcessId, Judgement)> {
         if !self.desk.policy.limits.ranks_return || self.desk.members.is_joining() {
             return Vec::new();
@@ -133,10 +133,10 @@ impl Master {
         living.into_iter().map(|process| (process, self.judge(process, evidence))).collect()
     }
 
-    /// Repairs all reductions that the `dead` took part in, or ends them; also those that were to read what
-    /// the `robbed` had left.
+    /// Repairs all reductions in which the `dead` took part, or ends them; also those that were to read the
+    /// memory of the `robbed`.
     fn bereave(&mut self, dead: &[ProcessId], robbed: &[ProcessId]) {
-        // All lanes first: what is forgotten then leaves those of the dead as they are.
+        // All lanes first: tasks that are forgotten later leave the lanes of the dead as they are.
         dead.iter().for_each(|process| self.scheduler.bury(*process, &self.reductions));
         for process in dead {
             self.scheduler.forget_teams_of(process.rank, &mut self.reductions, &self.desk.members);
@@ -226,7 +226,7 @@ impl Master {
         }
     }
 
-    /// Goes on without those who will not come, or refuses every reduction that waits for them.
+    /// Goes on without ranks that will not come, or refuses every reduction that waits for them.
     pub(super) fn end_what_cannot_complete(&mut self) {
         let running = self.reductions.iter().filter(|(_, reduction)| !reduction.is_handed_out());
         let waiting = running.filter_map(|(&id, reduction)| {

@@ -1,4 +1,4 @@
-//! Who joins the job, and who leaves it in good order.
+//! Processes that join the job, and processes that leave it in good order.
 
 use alloc::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Master {
-    /// Takes a process in. Once everyone is here, the job begins.
+    /// Takes a process in. Once all ranks are here, the job begins.
     pub(super) fn join(&mut self, sender: ProcessId, peer: Peer, size: u32) {
         let expected = self.desk.members.size();
         if size != expected {
@@ -50,8 +50,7 @@ impl Master {
         }
     }
 
-    /// Begins the job if everyone is here. Where ranks come back, those are awaited, too, who start them
-    /// again.
+    /// Begins the job if all ranks are here; where ranks come back, also the agents that start them again.
     pub(super) fn begin_if_all_here(&mut self) {
         let members = &self.desk.members;
         let returns_are_sure = !self.desk.policy.limits.ranks_return || members.agents().are_here();
@@ -60,7 +59,7 @@ impl Master {
         }
     }
 
-    /// Welcomes everyone.
+    /// Welcomes all ranks.
     pub(super) fn begin(&mut self) {
         self.desk.members.stop_joining();
         self.desk.timers.call_off_all(Timer::Join);
@@ -74,7 +73,7 @@ impl Master {
         self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
     }
 
-    /// Begins to ping, now that everyone is here.
+    /// Begins to ping, now that all ranks are here.
     fn start_watching(&mut self) {
         let interval = self.desk.policy.limits.ping_interval;
         if !interval.is_zero() {
@@ -98,7 +97,7 @@ impl Master {
         self.end_job();
     }
 
-    /// Tells everyone who has joined that there will be no job.
+    /// Tells all processes that have joined that there will be no job.
     pub(super) fn call_off(&mut self, missing: &Path) {
         let told = ToWorker::Incomplete { missing: missing.clone() };
         self.desk.send_all(&told);
@@ -138,12 +137,12 @@ impl Master {
         self.desk.outbox.notice(Notice::Left(sender));
         self.desk.outbox.send(sender, ToWorker::Farewell);
         self.end_what_cannot_complete();
-        // What it had to do with has ended.
+        // All reductions in which it took part have ended.
         remains::forget(sender, &mut self.desk);
         self.end_if_empty();
     }
 
-    /// Ends, if nobody is left and nobody is to come.
+    /// Ends, if no member is left and none is to come.
     pub(super) fn end_if_empty(&mut self) {
         let expected = self.desk.members.ranks(|state| *state == State::Expected);
         let is_empty = self.desk.members.peers().next().is_none() && self.desk.members.away().is_empty();

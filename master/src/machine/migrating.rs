@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Master {
-    /// Takes in what a host offers that joins, and lets ranks keep their replicas there that have none.
+    /// Takes in the offer of a host that joins, and places replicas there of ranks that have none.
     pub(super) fn welcome_agent(&mut self, agent: AgentId) {
         let limits = self.desk.policy.limits;
         if limits.replica_bytes_max == 0 {
@@ -95,7 +95,7 @@ impl Master {
     /// Takes in that a process keeps no replica with an agent, and lets it try another one.
     pub(super) fn hear_not_replicated(&mut self, sender: ProcessId, agent: AgentId, reason: String) {
         let is_news = self.replicas.lack(sender, agent);
-        // From now on no process is started from what it has noted so far.
+        // From now on no process is started from its earlier notes.
         self.desk.outbox.send(sender, ToWorker::Unreplicated { agent });
         let Some(useless) = is_news else { return };
         self.stand_down(sender.rank);
@@ -104,7 +104,7 @@ impl Master {
         self.place_replica(sender);
     }
 
-    /// Nobody starts this rank any more.
+    /// This rank is never started again.
     pub(super) fn drop_replicas(&mut self, rank: Rank) {
         let replicas = self.replicas.depart(rank);
         replicas.into_iter().for_each(|replica| self.drop_replica(replica));
@@ -120,7 +120,7 @@ impl Master {
         }
     }
 
-    /// Whether a host is lost, or takes nobody, as it is in the domain of `from`, which is lost.
+    /// Whether a host is lost, or takes no rank, as it is in the domain of `from`, which is lost.
     pub(super) fn is_lost_with(&self, agent: AgentId, from: AgentId, sign: Sign) -> bool {
         let agents = self.desk.members.agents();
         agents.is_lost(agent) || (sign == Sign::Domain && agents.domain(agent) == agents.domain(from))
@@ -149,7 +149,7 @@ impl Master {
         self.desk.timers.call_off_all(Timer::Return(process));
         self.desk.timers.call_off_all(Timer::Start(agent, process));
         self.starts.forget(process.rank);
-        // It may have been started: whatever it says is stale.
+        // It may have been started: its messages are stale.
         self.desk.members.miss(process);
         let (sign, at) = match home {
             Some(home) => (Sign::Process(home), home),

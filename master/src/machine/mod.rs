@@ -8,15 +8,15 @@
 //! | module | holds |
 //! |---|---|
 //! | `admission` | whether a contribution may take part |
-//! | `agents` | what agents say, and what follows when one is lost |
+//! | `agents` | messages of agents, and the loss of one |
 //! | `detecting` | which detector is asked about a death: own ones first, then the built-in ones |
 //! | `ending` | how a reduction ends: well, or refused |
-//! | `failure` | who is dead, silent or slow, and what follows for the job |
-//! | `members` | who joins the job, and who leaves it in good order |
+//! | `failure` | dead, silent and slow processes, and the consequences for the job |
+//! | `members` | processes that join the job, and processes that leave it in good order |
 //! | `migrating` | ranks that come back on other hosts, and their replicas there |
 //! | `promoting` | ranks of which a second process stands by on another host |
 //! | `returning` | ranks whose processes have died, and that come back |
-//! | `teams` | attempts in teams: what the master makes of what deputies tell |
+//! | `teams` | attempts in teams: the master's part |
 
 mod admission;
 mod agents;
@@ -314,11 +314,11 @@ impl Master {
         let told = self.refused_before(id, sender.rank, &contribution.spec.group);
         let is_news = told.is_none() && !self.reductions.contains_key(&id);
         let refusal = told.or_else(|| self.application(sender, &contribution).unacceptable());
-        // Those who have called hear of a disagreement, too.
+        // Ranks that have called hear of a disagreement, too.
         let disagrees = || self.application(sender, &contribution).disagreement().is_some();
         if let Some(refusal) = refusal.filter(|it| it.absent().is_none() || !disagrees()) {
             if refusal.absent().is_some() && is_news {
-                // Who else is absent by then is no other reason for those who call later.
+                // Ranks that call later hear the same refusal, even if more ranks are absent by then.
                 self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
             }
             self.tell_refused(id, Path::single(sender.rank), refusal);
@@ -379,7 +379,7 @@ impl Master {
         }
     }
 
-    /// What `caller`, who believes in `group`, hears if a reduction has been refused.
+    /// The refusal that `caller`, which believes in `group`, hears if a reduction has been refused.
     fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
         let Self { refusals, desk, .. } = self;
         if self.reductions.contains_key(&id) {

@@ -49,7 +49,7 @@ impl Master {
         }
     }
 
-    /// Has a standby started, unless nobody needs it any more.
+    /// Has a standby started, unless it is not needed any more.
     pub(super) fn start_standby(&mut self, process: ProcessId) {
         if let Some(Standby { follows, .. }) =
             self.standbys.of(process.rank).filter(|it| it.process == process)
@@ -60,7 +60,7 @@ impl Master {
         }
     }
 
-    /// Takes in that a process follows its rank. It hears who is in the job.
+    /// Takes in that a process follows its rank. It hears which processes are in the job.
     pub(super) fn hear_stands_by(&mut self, sender: ProcessId) {
         let Some(Standby { follows, .. }) = self.standbys.of(sender.rank).filter(|it| it.process == sender)
         else {
@@ -90,7 +90,7 @@ impl Master {
         }
     }
 
-    /// Nobody needs the standby of this rank any more, if there is one.
+    /// The standby of this rank, if there is one, is not needed any more.
     pub(super) fn stand_down(&mut self, rank: Rank) {
         if let Some(Standby { process, follows, stage }) = self.standbys.take(rank) {
             self.desk.timers.call_off_all(Timer::StandBy(process));
@@ -107,7 +107,7 @@ impl Master {
         }
     }
 
-    /// Takes in that an agent is lost, with all who stood by there.
+    /// Takes in that an agent is lost, with all standbys there.
     pub(super) fn lose_standbys(&mut self, agent: AgentId) {
         for rank in self.standbys.lose_agent(agent) {
             self.tell_no_standby(rank, "its host is lost".into());
@@ -151,7 +151,7 @@ impl Master {
         let join_timeout = self.desk.policy.recoveries.restart.join_timeout;
         let silence_max = self.desk.policy.limits.silence_max();
         match stage {
-            // Without pings nobody is ever silent.
+            // Without pings no process is ever silent.
             Stage::Ready(_) if !silence_max.is_zero() => silence_max.min(join_timeout),
             _ => join_timeout,
         }

@@ -1,7 +1,7 @@
 //! Ranks whose processes have died, and that come back.
 //!
-//! The agent of its host starts a process anew. As long as that is not here, reductions wait for what it has
-//! yet to contribute, and keep what it has yet to hear.
+//! The agent of its host starts a process anew. As long as that process is not here, reductions wait for the
+//! contributions that it has yet to make, and keep the outcomes that it has yet to hear.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -27,8 +27,8 @@ use crate::{
 };
 
 impl Master {
-    /// What is done about a process that takes part and has died in this way. Its rank comes back if what it
-    /// has left is held where it is started again.
+    /// Judges the death of a member. Its rank comes back if the memory of the process is held where the rank
+    /// is started again.
     pub(super) fn judge(&mut self, process: ProcessId, evidence: Evidence) -> Judgement {
         let agents = self.desk.members.agents();
         let ignored = |reason| Judgement { verdict: Verdict::Ignore(reason), passed: Vec::new() };
@@ -89,7 +89,7 @@ impl Master {
         agent: AgentId,
         origin: Option<Replica>,
     ) {
-        // Who follows an earlier process does not follow this one.
+        // A standby that follows an earlier process does not follow this one.
         self.stand_down(dead.rank);
         let next = self.starts.name(dead);
         self.starts.order(self.desk.now, Start { process: next, agent, origin, is_promotion: false });
@@ -169,7 +169,8 @@ impl Master {
         }
     }
 
-    /// Takes in that a rank has come back as this process. It hears what the others have heard before.
+    /// Takes in that a rank has come back as this process. It hears everything that the others have heard
+    /// before.
     pub(super) fn take_back(&mut self, process: ProcessId) {
         self.desk.timers.call_off_all(Timer::Return(process));
         self.starts.forget(process.rank);
@@ -243,17 +244,17 @@ impl Master {
             return self.collected(sender, id, None);
         }
         if reduction.has_diverged(sender.rank) {
-            // What it has noted is a refusal.
+            // It has noted a refusal.
             return;
         }
         // The result that it has was lost meanwhile.
         reduction.take_note(sender.rank);
         let is_for_one = matches!(reduction.spec().delivery, Delivery::FirstOf(_));
         if is_for_one || reduction.all_have_it(&self.desk.members) {
-            // Nobody else is to have it.
+            // No other rank is to have it.
             self.release(id);
         } else if !reduction.arrived().contains(sender.rank) && !reduction.missing().contains(sender.rank) {
-            // What is to be contributed again does not come.
+            // The contribution that is to come again does not come.
             self.refuse(id, Refusal::ResultLost { ranks: Path::single(sender.rank) });
         } else {
             // It was waited for: it might have kept copies.

@@ -1,12 +1,11 @@
-//! Attempts in teams: what the master makes of what deputies tell (see [`team`](everfold_protocol::team)).
+//! Attempts in teams: the master's part (see [`team`](everfold_protocol::team)).
 //!
 //! To the master a team is a process that works on all segments: from the moment when all of it have
 //! contributed there is a running task of the deputy's for each, and it is done when the deputy tells where
 //! the team's partial lies. All else is as in any reduction.
 //!
-//! Nothing is repaired. Whatever comes in between dissolves the attempt, and the master alone decides that:
-//! its word reaches everyone in order with all else that it says, so that nobody is left with an attempt that
-//! others have finished.
+//! Nothing is repaired. Any death or error dissolves the attempt, and the master alone decides that: its
+//! messages reach all ranks in order, so that no rank is left with an attempt that others have finished.
 
 use alloc::vec::Vec;
 
@@ -63,7 +62,7 @@ impl Master {
         let Some(first) = comers.first().filter(|_| is_tried) else { return true };
         let group = &called.spec.group;
         if let Some(Refusal::ProcessFailed { .. }) = desk.members.absent(group, &Path::empty()) {
-            // Who lives has heard of it, or is about to, and contributes as usual.
+            // Living ranks have heard of it, or are about to, and contribute as usual.
             return true;
         }
         let usual = id.called();
@@ -82,7 +81,7 @@ impl Master {
         hinders
     }
 
-    /// Takes in what a team has folded.
+    /// Takes in the segments that a team has folded.
     pub(super) fn take_parts(
         &mut self,
         sender: ProcessId,
@@ -106,15 +105,16 @@ impl Master {
         }
     }
 
-    /// Ends an attempt, at the ranks that take part in it, and at `others`, who may believe in another group.
+    /// Ends an attempt, at the ranks that take part in it, and at `others`, which may believe in another
+    /// group.
     pub(super) fn dissolve(&mut self, id: ReductionId, others: &Path) {
         let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);
         self.tell_dissolved(id, group.as_ref().unwrap_or(others));
     }
 
-    /// Tells those of a group who have not been told that their attempt is over. Who has heard its result
-    /// takes no notice.
+    /// Tells the ranks of a group that have not been told that their attempt is over. A rank that has heard
+    /// its result ignores that.
     fn tell_dissolved(&mut self, id: ReductionId, group: &Path) {
         let News { is_first, untold } = self.dissolved.tell(id, group);
         if is_first {

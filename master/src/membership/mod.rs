@@ -1,4 +1,4 @@
-//! Who is in the job, and which messages are stale.
+//! The ranks in the job, and which messages are stale.
 
 mod state;
 
@@ -32,25 +32,25 @@ pub struct Membership {
     job: JobId,
     epoch: Epoch,
     size: u32,
-    /// Of everyone; at a deputy of those that it had to do with.
+    /// Of all ranks; at a deputy of those that it had to do with.
     states: ByRank<State>,
     /// Where their processes run or ran.
     hosts: ByRank<Option<u64>>,
-    /// Who holds their memory.
+    /// The agents that hold their memory.
     agents: Agents,
     /// How many are in [`State::Alive`].
     open: u32,
-    /// Who is in [`State::Failed`].
+    /// The ranks in [`State::Failed`].
     failed: Path,
-    /// Who is in [`State::Away`].
+    /// The ranks in [`State::Away`].
     away: Path,
     /// What spoke for the deaths of processes that were declared failed.
     dead: BTreeMap<ProcessId, Dead>,
-    /// Who is in [`State::Left`] or [`State::Closing`].
+    /// The ranks in [`State::Left`] or [`State::Closing`].
     leaving: Path,
     /// Whether processes are still expected to join.
     is_joining: bool,
-    /// Who died before the job was complete; there will be no job.
+    /// The ranks that died before the job was complete; there will be no job.
     lost: Path,
 }
 
@@ -62,7 +62,7 @@ impl Membership {
         Self { states, hosts, is_joining: true, ..Self::elsewhere(job, size) }
     }
 
-    /// A job of `size` ranks, of which nobody is heard of here unless they are taken in.
+    /// A job of `size` ranks, none of which is known here before it is taken in.
     pub fn elsewhere(job: JobId, size: u32) -> Self {
         Self {
             job,
@@ -86,12 +86,12 @@ impl Membership {
         self.epoch
     }
 
-    /// Number of ranks in the job, whatever their state.
+    /// Number of ranks in the job, in any state.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Sorts a message by who sent it and when.
+    /// Sorts a message by its sender and epoch.
     pub fn classify(&self, header: &Header) -> Freshness {
         if header.job != self.job || header.epoch > self.epoch {
             return Freshness::Impossible;
@@ -129,12 +129,12 @@ impl Membership {
         self.is_joining
     }
 
-    /// Expects nobody to join any more.
+    /// Expects no process to join any more.
     pub fn stop_joining(&mut self) {
         self.is_joining = false;
     }
 
-    /// Who died before the job was complete. Who goes because of that is not to blame.
+    /// The ranks that died before the job was complete, without those that left because of that.
     pub fn lost(&self) -> &Path {
         &self.lost
     }
@@ -154,7 +154,7 @@ impl Membership {
         self.open += 1;
     }
 
-    /// The host of a rank, once it has joined, whatever has become of it.
+    /// The host of a rank, once it has joined, although it may have died since.
     pub fn host(&self, rank: Rank) -> Option<u64> {
         self.hosts.get(rank).copied().flatten()
     }
@@ -259,7 +259,7 @@ impl Membership {
         true
     }
 
-    /// Takes in that a process has ended that was to come. What it has said yet is stale.
+    /// Takes in that a process has ended that was to come. Its messages are stale.
     pub(crate) fn miss(&mut self, missed: ProcessId) {
         if let Some(State::Away(_)) = self.states.get(missed.rank) {
             self.states.insert(missed.rank, State::Away(missed));
@@ -291,7 +291,7 @@ impl Membership {
         })
     }
 
-    /// What has become of [these](Self::firsts), in the words in which everybody was told.
+    /// The messages by which all ranks were told of changes since [these](Self::firsts).
     pub(crate) fn history(&self) -> Vec<ToWorker> {
         let mut told = Vec::new();
         for (process, dead) in &self.dead {
@@ -360,7 +360,7 @@ impl Membership {
         &self.leaving
     }
 
-    /// Why a reduction of `group` cannot complete, given who has arrived.
+    /// Why a reduction of `group` cannot complete, given the ranks that have `arrived`.
     pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
         if self.everyone_here() {
             return None;

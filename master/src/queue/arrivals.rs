@@ -11,10 +11,11 @@ use smallvec::SmallVec;
 
 use super::{Access, Log, Ready, is_slow};
 
-/// Reads from one process at a time that keep nobody waiting.
+/// Reads from one process at a time that keep no reader waiting.
 const SERVES_WELL: u32 = 8;
 
-/// The best partners are looked for among so many of the oldest: of thousands that wait, mostly none is near.
+/// The best partners are looked for among this many of the oldest: of thousands that wait, mostly none is
+/// near.
 const AMONG: usize = 128;
 
 /// Partials in order of arrival.

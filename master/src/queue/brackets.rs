@@ -65,12 +65,12 @@ impl Place {
         self.after.map_or(u32::MAX, |after| level(self.last, after))
     }
 
-    /// Whether nobody else contributes to the node over it.
+    /// Whether no other rank contributes to the node over it.
     fn is_bracket(&self) -> bool {
         level(self.first, self.last) < self.left().min(self.right())
     }
 
-    /// The same together with what lies right beside it.
+    /// The same together with the neighbour right beside it.
     fn with(self, other: Self) -> Self {
         let (left, right) = if self.first < other.first { (self, other) } else { (other, self) };
         Self { first: left.first, last: right.last, before: left.before, after: right.after }

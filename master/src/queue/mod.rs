@@ -23,7 +23,7 @@ pub use self::{
     waiting::Queue,
 };
 
-/// Whose partials have come or gone since somebody has asked.
+/// The owners whose partials have come or gone since the last question.
 type Log = SmallVec<[Rank; 2]>;
 
 #[cfg(test)]

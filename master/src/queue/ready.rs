@@ -4,10 +4,10 @@ use alloc::collections::BTreeSet;
 
 use everfold_protocol::{Path, ProcessId, message::Data};
 
-/// How many times longer reads from somebody slow take than those from others.
+/// How many times longer reads from a slow owner take than those from others.
 pub(crate) const SLOW_FACTOR: u64 = 4;
 
-/// Whether a process from which reads take so long is slow beside the one with the quickest.
+/// Whether a process from which reads take `read_ns` is slow beside the one with the quickest.
 pub fn is_slow(read_ns: u64, quickest_ns: u64) -> bool {
     read_ns > SLOW_FACTOR * quickest_ns
 }
@@ -19,7 +19,7 @@ pub fn is_slow(read_ns: u64, quickest_ns: u64) -> bool {
 pub struct Ready {
     /// Whose window.
     pub process: ProcessId,
-    /// What is folded into it.
+    /// The contributions that are folded into it.
     pub path: Path,
     /// Where it is readable.
     pub data: Data,
@@ -31,7 +31,7 @@ impl Ready {
         core::ptr::eq(self, other) || (self.process == other.process && self.path == other.path)
     }
 
-    /// Whether it can be read although its process may have died: what came inlined is in the master's hands.
+    /// Whether it can be read although its process may have died: the master has inlined bodies.
     pub fn is_inline(&self) -> bool {
         matches!(self.data, Data::Inline(_))
     }
@@ -42,19 +42,19 @@ impl Ready {
     }
 }
 
-/// How well a partial can be read by whoever is to fold it.
+/// How well the executor can read a partial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// From the memory of its own host.
     Near,
-    /// From another host, whose process serves so many reads already: many, where it or its link is slow.
+    /// From another host, whose process serves this many reads already: many, if it or its link is slow.
     Far {
         /// How many.
         serves: u32,
         /// How long a read from it takes lately, in nanoseconds.
         read_ns: u64,
     },
-    /// When what is read from that process is here.
+    /// When the reads from that process are done.
     Later,
     /// Not as far as is known.
     Never,

@@ -24,8 +24,8 @@ impl Queue {
         }
     }
 
-    /// Adds a partial. Positions are those in `agreed`; who takes part is in `group`, the same for all that
-    /// wait.
+    /// Adds a partial. Positions are those in `agreed`; the ranks that take part are in `group`, the same for
+    /// all that wait.
     ///
     /// # Panics
     /// If it is no bracket although the order is fixed.
@@ -123,10 +123,10 @@ impl Queue {
         }
     }
 
-    /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of
-    /// their operands, none of those that can never be read. Where some are near, no others are taken. Where
-    /// any may meet, those are left for later whose processes are much busier than others', or to be read
-    /// later; there may be no partners then.
+    /// Takes `ready`, or the first partial, with partners: between two and `most` partials in the order of
+    /// their operands, none of those that can never be read. If some are near, no others are taken. In the
+    /// order of arrival, partials of much busier owners, or ones to be read later, are left for later; then
+    /// there may be no partners.
     pub fn take(
         &mut self,
         ready: Option<&Arc<Ready>>,

@@ -63,15 +63,15 @@ impl From<Recovery> for Chain {
 /// network faults first, and then by that of physical faults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recoveries {
-    /// What is done if a process has ended and its host is well.
+    /// Recoveries if a process has ended and its host is well.
     pub process: Chain,
-    /// What is done if a process has ended on a host that is known to be faulty.
+    /// Recoveries if a process has ended on a host that is known to be faulty.
     pub located: Option<LocatedFaults>,
-    /// What is done if processes of one host end again and again.
+    /// Recoveries if processes of one host end again and again.
     pub repeated: Option<Repeated>,
-    /// What is done if a host is lost.
+    /// Recoveries if a host is lost.
     pub physical: Chain,
-    /// What is done if several hosts of a domain are lost.
+    /// Recoveries if several hosts of a domain are lost.
     pub network: Option<Network>,
     /// How ranks are started again.
     pub restart: Restart,
@@ -85,7 +85,7 @@ pub struct LocatedFaults {
     /// What rules call these faults. One that is about a domain is one of each of its hosts; one that is
     /// about a rank or a link is none of any host.
     pub faults: Vec<String>,
-    /// What is done if a process ends there.
+    /// Recoveries if a process ends there.
     pub recovery: Chain,
 }
 
@@ -96,7 +96,7 @@ pub struct Repeated {
     pub faults: u32,
     /// ... within this time, the next one counts as repeated.
     pub within: Duration,
-    /// What is done about it.
+    /// Its recoveries.
     pub recovery: Chain,
 }
 
@@ -106,7 +106,7 @@ pub struct Network {
     /// A host that is lost counts as lost with its domain if more than this share of the domain's hosts, in
     /// percent, is lost then, and it is not the only one.
     pub share_percent: u32,
-    /// What is done about it. Ranks migrate to hosts of other domains only.
+    /// Its recoveries. Ranks migrate to hosts of other domains only.
     pub recovery: Chain,
 }
 
@@ -117,8 +117,8 @@ pub struct Restart {
     pub starts_max: u32,
     /// How often in a row without a contribution to a reduction that the rank had not contributed to before.
     pub fruitless_max: u32,
-    /// What the master waits before it starts a rank again that has made no progress since its last start.
-    /// The pause doubles each time. A rank that has made progress is started at once.
+    /// The pause before a rank is started again that has made no progress since its last start. It doubles
+    /// each time. A rank that has made progress is started at once.
     pub pause: Duration,
     /// Longest pause.
     pub pause_max: Duration,
@@ -190,7 +190,7 @@ impl Restart {
         join_timeout: Duration::from_secs(60),
     };
 
-    /// What is waited before a rank is started that was started so often in a row without progress.
+    /// The pause before a rank is started that was started `fruitless` times in a row without progress.
     pub fn pause_after(&self, fruitless: u32) -> Duration {
         match fruitless {
             0 => Duration::ZERO,

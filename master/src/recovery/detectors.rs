@@ -1,4 +1,4 @@
-//! Which fault a death is a sign of, and what follows from the choice.
+//! The fault of which a death is a sign, and the recovery that is chosen for it.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -11,7 +11,7 @@ use everfold_protocol::{AgentId, Rank, Timestamp, message::NoReturn};
 use super::choice::{Chain, LocatedFaults, Recoveries, Recovery, Repeated, Restart};
 use crate::located::{Fault, Faults};
 
-/// What becomes of a rank whose process is gone.
+/// The recovery of a rank whose process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is started again after this pause, where it was.
@@ -27,13 +27,13 @@ pub enum Verdict {
 /// A verdict, and which recoveries could not be done that stand before it in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// What becomes of it.
+    /// The recovery.
     pub verdict: Verdict,
-    /// Which could not be done, and why.
+    /// The recoveries that could not be done, and why.
     pub passed: Vec<(Recovery, NoReturn)>,
 }
 
-/// What is known of a death.
+/// The sign that a death gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// A process has ended, and the host of this agent is well.
@@ -45,7 +45,7 @@ pub enum Sign {
 }
 
 impl Sign {
-    /// What the loss of a host is a sign of, if so many hosts of its domain are lost by now, of so many in all.
+    /// The sign of the loss of a host, if `lost` of `all` hosts of its domain are lost by now.
     pub fn of_loss(choice: &Recoveries, lost: usize, all: usize) -> Self {
         match choice.network {
             Some(network) if lost > 1 && lost * 100 > all * network.share_percent as usize => Self::Domain,
@@ -63,7 +63,7 @@ pub struct Elsewhere {
     pub promote: Result<(), NoReturn>,
 }
 
-/// What is remembered of faults.
+/// The memory of earlier faults and starts.
 ///
 /// # Memory
 /// A number for each rank that was started again, for each host as many times as the choice counts, and the
@@ -89,8 +89,8 @@ struct Starts {
 }
 
 impl Detectors {
-    /// Takes in that a rank has lost its process, and says what is done about it. `elsewhere` tells whether another
-    /// host can take it.
+    /// Takes in that a rank has lost its process, and chooses the recovery. `elsewhere` tells whether another
+    /// host can take the rank.
     pub fn judge(
         &mut self,
         now: Timestamp,
@@ -135,7 +135,7 @@ impl Detectors {
         for recovery in chain.iter() {
             let done = match recovery {
                 Recovery::Ignore => return Judgement { verdict: Verdict::Ignore(last), passed },
-                // Nobody is there to do it.
+                // No agent is there to do it.
                 Recovery::Restart if !matches!(sign, Sign::Process(_)) => Err(NoReturn::HostLost),
                 Recovery::Restart => self.restart(rank, choice).map(Verdict::Restart),
                 Recovery::Migrate => {
@@ -158,7 +158,7 @@ impl Detectors {
         Judgement { verdict: Verdict::Ignore(last), passed }
     }
 
-    /// The recoveries that were chosen for a fault, and what is said if it is ignored.
+    /// The recoveries that were chosen for a fault, and the reason that is told if it is ignored.
     fn detect(&mut self, now: Timestamp, sign: Sign, choice: &Recoveries) -> (Chain, NoReturn) {
         let agent = match sign {
             Sign::Process(agent) => agent,

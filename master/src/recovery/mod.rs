@@ -1,4 +1,4 @@
-//! What is done about processes that die where ranks come back (FR-2, FR-3).
+//! Recoveries of processes that die, where ranks come back (FR-2, FR-3).
 //!
 //! | module | holds |
 //! |---|---|

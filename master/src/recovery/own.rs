@@ -19,7 +19,7 @@ use super::{
 /// Least time between two calls of [`Detector::wake`], however soon a detector wants to be woken.
 const WAKE_PAUSE: Duration = Duration::from_millis(1);
 
-/// A detector of a programmer's own: it says what is done about a death.
+/// A detector of a programmer's own: it chooses the recoveries of deaths.
 ///
 /// The master asks its own detectors in their order, before the built-in ones. The first that answers
 /// decides.
@@ -46,8 +46,8 @@ const WAKE_PAUSE: Duration = Duration::from_millis(1);
 /// }
 /// ```
 pub trait Detector: fmt::Debug + Send {
-    /// Chooses what is done about a death: the recoveries in the order in which they are tried. `None` hands
-    /// the death over to the next detector.
+    /// Chooses the recoveries of a death, in the order in which they are tried. `None` hands the death over
+    /// to the next detector.
     ///
     /// The master passes a recovery that cannot be done, or that its limits forbid, and tries the next one.
     /// If none is left, the job goes on without the rank. Ranks have replicas and standbys only where the
@@ -87,7 +87,7 @@ pub struct Death {
     pub process: ProcessId,
     /// The agent of the host where it was, or where it was to be started.
     pub agent: AgentId,
-    /// What the death is a sign of.
+    /// The fault of which the death is a sign.
     pub sign: Sign,
     /// How it has died; `None` if it had not joined yet.
     pub evidence: Option<Evidence>,

@@ -14,7 +14,7 @@ pub struct Rollbacks<C> {
     newest: Option<C>,
 }
 
-/// What is done now that a process has ended.
+/// The next step now that a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<C> {
     /// All go back to this checkpoint, if there is one, after this pause.
@@ -26,7 +26,7 @@ pub enum Next<C> {
 }
 
 impl<C: Copy> Rollbacks<C> {
-    /// Nobody has gone back yet; `newest` was complete before the job began.
+    /// No rollback yet; `newest` was complete before the job began.
     pub fn new(limits: Restart, newest: Option<C>) -> Self {
         Self { limits, all: 0, fruitless: 0, newest }
     }

@@ -53,7 +53,7 @@ impl Starts {
         self.on_their_way.remove(&rank);
     }
 
-    /// Takes in that nobody starts this rank any more.
+    /// Takes in that this rank is never started again.
     pub fn give_up(&mut self, rank: Rank) {
         self.forget(rank);
         self.lost_since.remove(&rank);

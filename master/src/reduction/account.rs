@@ -1,4 +1,4 @@
-//! What a reduction did, and what is told of it once it is over.
+//! The course of a reduction, and its report once it is over.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,10 +15,10 @@ use crate::task::Running;
 /// Ranks up to which it is looked up how long each has waited for the latest.
 const FEW_RANKS: usize = 64;
 
-/// What a reduction did so far.
+/// The course of a reduction so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
-    /// Who has called it, whether that contribution counts or not.
+    /// The ranks that have called it, whether their contributions count or not.
     arrivals: Vec<(Rank, Timestamp)>,
     effort: Effort,
     tasks_doubled: u64,
@@ -39,20 +39,20 @@ struct Done {
 }
 
 impl Account {
-    /// Notes who has called.
+    /// Notes a call.
     pub(super) fn arrive(&mut self, now: Timestamp, rank: Rank, trace: bool) {
         self.arrivals.push((rank, now));
         self.tells_trace |= trace;
     }
 
-    /// Notes that nobody else will call.
+    /// Notes that no other rank will call.
     pub(super) fn close(&mut self) {
         if !self.tells_trace {
             self.history = Vec::new();
         }
     }
 
-    /// Whether nobody has died in it.
+    /// Whether no rank has died in it.
     pub(super) fn is_quiet(&self) -> bool {
         self.failures.is_empty()
     }
@@ -81,7 +81,7 @@ impl Account {
         self.tasks_doubled += 1;
     }
 
-    /// Notes so many folds that are done again.
+    /// Notes folds that are done again.
     pub(super) fn redo(&mut self, folds: u64) {
         self.folds_redone += folds;
     }
@@ -97,7 +97,7 @@ impl Account {
         failures.filter(|it| it.rank == dead).for_each(|it| it.evidence = evidence);
     }
 
-    /// Notes what was put together again after the latest death.
+    /// Notes a path that was put together again after the latest death.
     pub(super) fn restore(&mut self, restored: impl FnOnce() -> Restored) {
         if let Some((_, failure)) = self.failures.last_mut() {
             failure.restored.push(restored());
@@ -120,7 +120,7 @@ impl Account {
         self.arrivals.iter().map(|(rank, _)| *rank).collect()
     }
 
-    /// Notes a task that is done. `may_be_told`: who asks for the trace may still come.
+    /// Notes a task that is done. `may_be_told`: a rank that asks for the trace may still come.
     pub(super) fn complete(
         &mut self,
         at: Timestamp,
@@ -139,7 +139,7 @@ impl Account {
         }
     }
 
-    /// Who has done a task.
+    /// The ranks that have done a task.
     fn executors(&self) -> impl Iterator<Item = Rank> {
         self.effort.tasks_per_worker.keys().copied()
     }
@@ -149,7 +149,7 @@ impl Account {
         &self.effort
     }
 
-    /// Adds what a team's tasks have taken.
+    /// Adds the effort of a team's tasks.
     pub(super) fn add(&mut self, effort: Effort) {
         let Effort { tasks_per_worker, bytes_moved, working, fetching } = effort;
         for (rank, tasks) in tasks_per_worker {
@@ -162,7 +162,7 @@ impl Account {
         mine.fetching = mine.fetching.saturating_add(fetching);
     }
 
-    /// Notes a task that each of `executors` is about to do: it takes what is not its own contribution alone.
+    /// Notes a task that each of `executors` is about to do; each reads all sources but its own contribution.
     fn leave_to(&mut self, executors: &Path, task: &Task) {
         for rank in executors.iter() {
             *self.effort.tasks_per_worker.entry(rank).or_default() += 1;
@@ -179,18 +179,18 @@ impl Reduction {
         self.account.callers().iter().chain(self.called_again()).collect()
     }
 
-    /// Who has done a task of it.
+    /// The ranks that have done a task of it.
     pub(crate) fn have_done_tasks(&self) -> impl Iterator<Item = Rank> {
         self.account.executors()
     }
 
-    /// Counts the last task for all who are to do it.
+    /// Counts the last task for all ranks that are to do it.
     pub(crate) fn count_last(&mut self, last: &Task) {
         let executors = self.spec.delivery.root().map_or_else(|| self.callers(), Path::single);
         self.account.leave_to(&executors, last);
     }
 
-    /// What is told about the reduction once it is over.
+    /// The report of the reduction once it is over.
     pub fn report(&self, now: Timestamp) -> Report {
         let Account { arrivals, effort, history, failures, .. } = &self.account;
         let last_arrival = arrivals.last().map_or(self.started, |(_, at)| *at);

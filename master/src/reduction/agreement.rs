@@ -1,4 +1,4 @@
-//! On what those who call a reduction disagree.
+//! Disagreements between the callers of a reduction.
 
 use alloc::borrow::ToOwned;
 
@@ -7,7 +7,7 @@ use everfold_protocol::{Rank, ReductionId, report::Refusal, spec::Aspect};
 use super::{Called, Reduction};
 
 impl Reduction {
-    /// On what `rank` and those who came before it disagree.
+    /// On what `rank` disagrees with earlier callers.
     pub(crate) fn disagreement(&self, id: ReductionId, rank: Rank, called: Called) -> Option<Refusal> {
         let (aspect, first_says, other_says) = if self.name == called.name {
             self.spec.disagreement(called.spec)?

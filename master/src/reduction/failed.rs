@@ -1,8 +1,8 @@
 //! What becomes of a task that came to nothing.
 //!
-//! Its executor could not reach somebody, read damaged bytes, or spoilt its own partial. What lives and could not
-//! be reached is tried again, what is damaged is doubted, and what is lost is put together again, as after a
-//! death: see `recovery`.
+//! Its executor could not reach an owner, read damaged bytes, or spoilt its own partial. Living owners that
+//! could not be reached are tried again, damaged data is doubted, and lost partials are put together again,
+//! as after a death: see `recovery`.
 
 use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
 
@@ -99,10 +99,10 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
-    /// It is told who has it, not which of its data it is. Replicas are suspected first, which may lie on a
-    /// disk. Whatever else was read there beside one is not: if it was that, the next try without the replica
-    /// tells. What a process holds that lives, or whose agent does, is read again a few times, unless it is
-    /// gone: the damage may have come on the way.
+    /// The error names the process, not which of its data is damaged. Replicas are suspected first, which may
+    /// lie on a disk. Data that was read there beside a replica is not suspected yet: the next try without
+    /// the replica tells. Data of a process that lives, or whose agent lives, is read again a few times: the
+    /// damage may have come on the way.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -129,7 +129,7 @@ impl Reduction {
             // Its owner would fold it anew, and no other rank could read it.
             return Err(running.not_folded(culprit, "it stays damaged".to_owned()));
         }
-        // What came inlined was not read there.
+        // Inlined bodies were not read there.
         let is_damaged =
             |copy: &Arc<Ready>| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
         if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
@@ -146,8 +146,8 @@ impl Reduction {
         self.repair(index, Some(running), members)
     }
 
-    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else
-    /// there is suspected.
+    /// Whether some of the data that a task was to read at `culprit` has died with that process: then nothing
+    /// else there is suspected.
     fn has_lost_to(
         &self,
         index: SegmentIndex,

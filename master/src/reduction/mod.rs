@@ -8,19 +8,19 @@
 //! | module | holds |
 //! |---|---|
 //! | `segment` | the state of one segment |
-//! | `tasks` | tasks that are made of its partials, and what comes of them |
-//! | `turn` | who can go on with a segment, and with which partials |
-//! | `agreement` | on what those who call it disagree |
+//! | `tasks` | tasks that are made of its partials, and their answers |
+//! | `turn` | which workers can go on with a segment, and with which partials |
+//! | `agreement` | disagreements between its callers |
 //! | `reach` | how it goes on in spite of processes that do not reach each other |
-//! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
-//! | `recovery` | what a failure does to it, and how what was lost is put together again |
-//! | `failed` | what becomes of a task that came to nothing |
-//! | `returning` | what a rank has in it that comes back |
+//! | `result` | how its result reaches its receivers although processes die |
+//! | `recovery` | the consequences of a failure, and how lost partials are put together again |
+//! | `failed` | tasks that came to nothing |
+//! | `returning` | the part of a rank that comes back |
 //! | `copying` | when an original gets its replica |
-//! | `teams` | what is different about an attempt in teams |
-//! | `pieces` | what is different where contributions are not folded |
-//! | `pipelined` | what is different where a piece goes from host to host in a pipeline |
-//! | `account` | what is told about it once it is over |
+//! | `teams` | the differences of an attempt in teams |
+//! | `pieces` | the differences where contributions are not folded |
+//! | `pipelined` | the differences where a piece goes from host to host in a pipeline |
+//! | `account` | its course, and its report once it is over |
 
 mod account;
 mod agreement;
@@ -61,7 +61,7 @@ use crate::{
 /// One reduction, from its first contribution to the release of its last window.
 #[derive(Clone, Debug)]
 pub struct Reduction {
-    /// What it was called.
+    /// Its name.
     name: String,
     /// What all agreed on; in the words of `first`.
     spec: ReductionSpec,
@@ -69,7 +69,7 @@ pub struct Reduction {
     group: Path,
     /// Whose contributions are missing. The caller has allowed it.
     missing: Path,
-    /// Who came first.
+    /// The rank that came first.
     first: Rank,
     /// Whose originals are here.
     arrived: Path,
@@ -83,7 +83,7 @@ pub struct Reduction {
     handout: Handout,
     /// How it goes from host to host, if it is handed out in a pipeline.
     pipelined: Option<Pipelined>,
-    /// Who did not reach whom.
+    /// Readers and the owners that they did not reach.
     apart: Apart,
     /// Whether all processes of the group can read each other's memory.
     share_memory: bool,
@@ -96,7 +96,7 @@ pub struct Reduction {
     ranks_return: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
     held_bytes: u64,
-    /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came
+    /// The original of each rank; it stays readable until the reduction ends, at its owner or here if it came
     /// inlined.
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
@@ -122,7 +122,7 @@ pub struct Reduction {
 /// All reductions that have not ended.
 pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
 
-/// What a reduction is called, and what its first caller says of it.
+/// The name of a reduction, and its specification as a caller gives it.
 #[derive(Clone, Copy)]
 pub(crate) struct Called<'a> {
     pub name: &'a str,
@@ -200,7 +200,7 @@ impl Reduction {
         }
     }
 
-    /// What it was called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -220,7 +220,7 @@ impl Reduction {
         &self.missing
     }
 
-    /// Who came first.
+    /// The rank that came first.
     pub(crate) fn first(&self) -> Rank {
         self.first
     }
@@ -270,8 +270,8 @@ impl Reduction {
         *self.fan_in.end()
     }
 
-    /// What its ranks can tell of it when it ends `now`, if that is how long it takes: they came as they were
-    /// to, and nobody died.
+    /// Its end `now`, for its ranks to tell their times, if these teach a lesson: bodies came as they were
+    /// to, and no rank died.
     pub(crate) fn lesson(&self, id: ReductionId, now: Timestamp) -> Option<Ended> {
         let some_came_inlined = || self.originals.values().any(|original| original.is_inline());
         let came_as_told = if self.cut.inlined { self.inline } else { !some_came_inlined() };
@@ -326,7 +326,7 @@ impl Reduction {
         self.fan_in = 2..=(*self.fan_in.end());
     }
 
-    /// What is due for it alone while it goes on.
+    /// The timers that are set for it alone while it goes on.
     pub(crate) fn timers(
         &self,
         id: ReductionId,
@@ -430,7 +430,7 @@ impl Reduction {
         for index in self.segments.indices() {
             assert_eq!(self.live(index), committed, "I1: segment {index} lost or invented a contribution");
         }
-        // One of them, as it takes long, and only where somebody asks.
+        // One of them, as it takes long, and only where copies are wanted.
         self.segments.iter().take(usize::from(self.wants_copies())).for_each(Segment::check);
     }
 }

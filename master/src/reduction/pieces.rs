@@ -1,12 +1,12 @@
-//! What is different where contributions are not folded: they are [pieces](everfold_protocol::pieces), and the
-//! result is all of them, side by side.
+//! Collective operations, where contributions are not folded: they are [pieces](everfold_protocol::pieces),
+//! and the result is all of them, side by side.
 //!
-//! There is one segment, and no task: a piece is a part of the result as soon as it enters. What a death does to
-//! it, replicas, and the handing out of the result are those of objects.
+//! There is one segment, and no task: a piece is a part of the result as soon as it enters. Deaths, replicas,
+//! and the handing out of the result are treated as those of objects.
 //!
-//! A rank that has the result lends it as a whole, where all ranks receive the same. A piece that was lost is
-//! then read there. Where each rank receives its own blocks, nobody can stand in for an owner but its agent and
-//! its replicas.
+//! If all ranks receive the same, a rank that has the result lends it as a whole, and a lost piece is read
+//! there. If each rank receives its own blocks, only an owner's agent and its replicas can stand in for the
+//! owner.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 

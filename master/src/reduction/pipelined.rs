@@ -1,8 +1,9 @@
-//! What is different where a piece goes from host to host in a [pipeline](crate::pipeline).
+//! A piece that goes from host to host in a [pipeline](crate::pipeline).
 //!
-//! Parts are copied *beforehand*: a receiver is told where the result lies once it was told of all parts, and
-//! copies then what it lacks. So a pipeline is worth nothing but time. When anybody in it dies, a part cannot be had,
-//! or nothing comes of it for a while, it is given up, and all go on as if there had been none.
+//! Parts are copied *beforehand*: once a receiver was told of all parts, it is told where the result lies,
+//! and then copies the parts that it lacks. So a pipeline only saves time. If a process in it dies, a part
+//! cannot be had, or no part comes for a while, it is given up, and all ranks go on as if there had been
+//! none.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -104,7 +105,7 @@ impl Reduction {
         }
     }
 
-    /// Lets those have the result who have it, and were kept for others that read from them.
+    /// Hands the result over at ranks that have it, and were kept for others that read from them.
     fn hand_over_idle(&mut self, id: ReductionId, desk: &mut Desk) {
         let Some(Pipelined { pipeline, .. }) = &mut self.pipelined else { return };
         for lender in pipeline.take_idle() {
@@ -165,7 +166,8 @@ impl Reduction {
         !was_over
     }
 
-    /// Forgets the pipeline: another result takes the place of this one. Who has this one keeps it until the end.
+    /// Forgets the pipeline: another result takes the place of this one. A rank that has this one keeps it
+    /// until the end.
     pub(crate) fn forget_pipeline(&mut self, id: ReductionId, desk: &mut Desk) {
         self.give_up_pipeline(id, desk);
         self.pipelined = None;

@@ -19,7 +19,7 @@ fn on_host(rank: Rank, members: &Membership) -> Reader {
 
 impl Reduction {
     /// Takes in that a task of `reader` did not reach `owner`. Returns whether that was tried for longer than
-    /// any silence is tolerated, and nobody else could do it.
+    /// any silence is tolerated, and no other process could do it.
     pub(crate) fn did_not_reach(
         &mut self,
         index: SegmentIndex,
@@ -38,13 +38,13 @@ impl Reduction {
         self.segments[index].tries.are_over()
     }
 
-    /// Whether a segment has no result, and nobody works on it.
+    /// Whether a segment has no result, and no worker works on it.
     pub(crate) fn stands_still(&self, index: SegmentIndex) -> bool {
         let segment = &self.segments[index];
         !self.is_handed_out() && !segment.is_finished && segment.running.is_empty()
     }
 
-    /// Whether somebody did not reach somebody else lately.
+    /// Whether a reader did not reach an owner lately.
     pub(crate) fn is_apart(&self) -> bool {
         !self.apart.is_empty()
     }
@@ -99,7 +99,7 @@ impl Reduction {
             return Some(partials);
         }
         let is_alive = |rank| members.alive(rank).is_some();
-        // It has to be of use at once: who waits for something else would have it relayed from one to the
+        // It has to be of use at once: processes that wait for something else would relay it from one to the
         // other.
         let awaits = |own: &Arc<Ready>, ready: &Arc<Ready>| {
             let reader = on_host(own.process.rank, members);
@@ -160,9 +160,9 @@ impl Reduction {
         back.into_iter().for_each(|original| self.put(index, original));
     }
 
-    /// Begins a pause before those that are apart try again, if nobody works on the segment. Before all have
-    /// called they do not: one of those who have yet to come may reach both, and it is not over without them
-    /// anyway. Returns before when nobody tries again, if this is no pause that has begun before.
+    /// Begins a pause before readers that are apart try again, if no worker works on the segment. Before all
+    /// ranks have called they do not try: a rank that has yet to come may reach both, and the reduction waits
+    /// for it anyway. Returns the end of the pause, if it begins now.
     pub(crate) fn pause_for_reach(&mut self, index: SegmentIndex) -> Option<Timestamp> {
         let is_apart = self.is_apart() && self.arrived == self.group;
         let pauses = is_apart && self.segments[index].running.is_empty() && self.pause_tries(index);

@@ -1,22 +1,25 @@
-//! What a failure does to a reduction, and how what was lost is put together again (DR §3, DR-10).
+//! The consequences of a failure for a reduction, and how lost partials are put together again (DR §3,
+//! DR-10).
 //!
 //! A process takes with it the partials that wait at it, the tasks it works on, and the finished segments it
-//! holds. What no live partial holds any more is covered again by the cheapest copies that are left:
+//! holds. Contributions that no live partial holds any more are covered again by the cheapest copies that are
+//! left:
 //!
 //! 1. partials that can still be read because a process that died or was slow had only read them; the largest
 //!    first, so that as few folds as possible are done again;
-//! 2. originals: at their owners, in memory that outlived its process, or in the master's hands where they
-//!    came inlined;
+//! 2. originals: at their owners, in memory that outlived its process, or at the master if they came inlined;
 //! 3. replicas of originals (DR-9).
 //!
 //! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest
-//! first gives the cover with the fewest pieces. What no copy is left of is lost, and says so.
+//! first gives the cover with the fewest pieces. A contribution of which no copy is left is lost
+//! ([`Refusal::ContributionLost`]).
 //!
 //! A task that *reads from* the dead process goes on: with memory that is mapped or bytes that have arrived
-//! it may well succeed, and what it read is what was published. If it fails, its partials come back: see `failed`.
+//! it may well succeed, and it has read the published bytes. If it fails, its partials come back: see
+//! `failed`.
 //!
-//! The same serves for a task that is late: its path is put together again for others, and whichever comes
-//! first counts. All of this is re-entrant (I7): a second failure finds the same tables.
+//! A late task is treated in the same way: its path is put together again for others, and the first result
+//! counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{cmp::Reverse, time::Duration};
@@ -36,7 +39,7 @@ use crate::{
 };
 
 impl Reduction {
-    /// Takes in that the `dead` died, all at once.
+    /// Takes in that all of the `dead` died at once.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
@@ -63,12 +66,12 @@ impl Reduction {
                     lost.insert(rank).expect("a process dies once");
                 }
             } else {
-                // What outlived its process is as safe from its death as a copy.
+                // A contribution that outlived its process is as safe from its death as a copy.
                 self.commit(rank);
                 self.mourn(now, process, members);
             }
         }
-        // Those that come back bring theirs along, whether it goes on without the others or not.
+        // Ranks that come back bring their contributions along, whether it goes on without the others or not.
         if !lost.is_empty() {
             self.expect_again(&lost);
         }
@@ -94,7 +97,7 @@ impl Reduction {
         self.account.learn(dead, evidence);
     }
 
-    /// Takes it up again whoever has died meanwhile.
+    /// Takes the reduction up again, after any deaths meanwhile.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
@@ -110,14 +113,14 @@ impl Reduction {
             return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
         }
         if self.group.iter().all(is_dead) {
-            // Nobody is left to fold it for, or who could.
+            // No rank is left that could fold, or receive the result.
             return Err(Refusal::ProcessFailed { ranks: self.group.clone() });
         }
         Ok(())
     }
 
-    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would
-    /// be left.
+    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if no rank
+    /// would be left.
     ///
     /// # Errors
     /// More contributions are lost.
@@ -128,7 +131,7 @@ impl Reduction {
         members: &Membership,
     ) -> Result<bool, Refusal> {
         let group = self.group.difference(ranks);
-        // Of one rank's piece nothing is left without that rank.
+        // Without the rank that gives the only piece, nothing is left.
         let has_source =
             self.spec.kind.pattern().and_then(Pattern::source).is_none_or(|it| group.contains(it));
         let somebody = group.iter().any(|rank| members.takes_part(rank));
@@ -143,7 +146,7 @@ impl Reduction {
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
         self.copying.go_without(ranks);
-        // What was copied of a result with them is none any more.
+        // Copied parts of a result with them are of no use any more.
         self.handout.start_over();
         for segment in &mut self.segments {
             segment.replicas.retain(|owner, _| !ranks.contains(*owner));
@@ -156,9 +159,9 @@ impl Reduction {
         self.segments.indices().try_for_each(|index| self.repair(index, None, members))
     }
 
-    /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores
-    /// what then is missing, also what `undone`, a task that came to nothing, was to fold. May be called at
-    /// any time; where nothing is amiss, it changes nothing.
+    /// Makes a segment whole again: drops partials that cannot be read or do not belong to the group, and
+    /// covers the contributions that are then missing, also those that `undone`, a task that came to nothing,
+    /// was to fold. May be called at any time; if nothing is missing, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -170,13 +173,13 @@ impl Reduction {
     ) -> Result<(), Refusal> {
         let (arrived, gone, share_memory) =
             (self.arrived.clone(), self.handout.gone().clone(), self.share_memory);
-        // What is to be contributed again counts no longer.
+        // A contribution that is to come again counts no longer.
         let belongs = |path: &Path| path.is_subset(&arrived);
         let is_alive = |process: ProcessId| members.lives(process);
         let usable = |ready: &Ready| {
             belongs(&ready.path) && members.readable(ready, share_memory) && ready.outlasts(&gone)
         };
-        // Partials that are gone, or that nobody folds any more.
+        // Partials that are gone, or that no task folds any more.
         let mut loose = undone.map_or(0, Running::partials);
         let segment = &mut self.segments[index];
         segment.keep_replicas(|copy| members.readable(copy, share_memory));
@@ -247,7 +250,7 @@ impl Reduction {
             rank != executor && works && !segment.is_busy_in_vain(rank)
         };
         let somebody = self.arrived.difference(self.handout.have_it()).iter().any(can_help);
-        // The slow process writes into its partial: what that held is to come from others.
+        // The slow process writes into its partial: the contributions in it have to come from others.
         let own = self.segments[index].held.remove(&executor);
         let somebody = somebody && !self.awaits_last_try(index);
         let Some(cover) = self.cover(index, &path, members).ok().filter(|_| somebody) else {

@@ -1,33 +1,32 @@
-//! How a result reaches those who are to have it, whoever dies meanwhile.
+//! How a result reaches its receivers although processes die.
 //!
-//! The pieces of a result lie in windows of those who folded them, and are copied from there. A rank that
-//! misses a piece says so, tells how much of the result its body holds, and is told again when there is more
-//! to be had. If the piece went with its process, and nobody is left who may do without it, the reduction is
-//! taken up again: what survivors have folded, replicas, and those half-filled bodies cover what is lost, as
-//! in any recovery.
+//! The pieces of a result lie in windows of the processes that folded them, and are copied from there. A rank
+//! that misses a piece says so, tells how much of the result its body holds, and is told again when it can
+//! copy more. If the piece went with its process, and all ranks that still copy have missed it, the reduction
+//! is taken up again: partials of survivors, replicas, and the half-filled bodies cover the lost piece, as in
+//! any recovery.
 //!
 //! A rank that has the result hands it to its application, shows its partials until all have it, and folds
-//! nothing any more. The first two keep the result until then, and lend it: so that no single death takes
-//! from others what somebody already has. A rank that cannot reach a process which lives and holds a piece is
-//! told a lender instead, and if it has reached none of them, each in turn; once it has tried for longer than any
-//! silence is tolerated, the reduction ends in `ResultLost` for all that have no result yet.
+//! nothing any more. The first two keep the result until then, and lend it, so that no single death takes
+//! from others a result that a rank already has. A rank that cannot reach a living process with a piece is
+//! told a lender instead, and if it has reached none of them, each in turn; once it has tried for longer than
+//! any silence is tolerated, the reduction ends in `ResultLost` for all ranks without the result.
 //!
 //! # One report, one deadline
-//! Some calls have ended before others, and their processes may have died since. So what a report says of
-//! contributors, deaths and copies stays as it was when the result was first handed out, until there is
-//! another result: which is only as long as no call may have ended with this one. A deadline goes on while
-//! the result is copied. When it passes, those who have the result receive it, and the others hear that it
-//! has passed.
+//! Some calls have ended before others, and their processes may have died since. So contributors, deaths and
+//! copies in a report stay as they were when the result was first handed out, unless there is another result;
+//! that is possible only while no call may have ended with this one. A deadline goes on while the result is
+//! copied. When it passes, ranks that have the result receive it, and the others hear that it has passed.
 //!
-//! # What may be missing
-//! A result that was copied over contributions is all that is left of them. If the rest of it went with
-//! somebody whose contribution is nowhere else, nothing can be delivered: part of the result holds that
-//! contribution, the rest cannot, and a result has the same contributors in every element. Where the caller
-//! allows contributions to be missing, ranks of several hosts therefore copy the result *beside* their
-//! contributions: over their partials, which nobody needs any more, so that it takes no memory. All of them
-//! lend what they have, and put it into their bodies once all have it. Until then either somebody who lives
-//! has the whole result, or the contributions of all who live can be folded anew. The price is a copy within
-//! memory, and that all wait for the last. On one host, memory outlives its process anyway.
+//! # Missing contributions
+//! A result that was copied over contributions is all that is left of them. If the rest of it was lost with a
+//! process whose contribution is nowhere else, nothing can be delivered: a part of the result holds that
+//! contribution, the rest cannot, and a result has the same contributors in every element. So if the caller
+//! allows contributions to be missing, ranks of several hosts copy the result *beside* their contributions:
+//! over their partials, which no task needs any more, so that it takes no memory. All of them lend the
+//! result, and put it into their bodies once all have it. Until then either a living process has the whole
+//! result, or the contributions of all living ranks can be folded anew. The price is a copy within memory,
+//! and all ranks wait for the last. On one host, memory outlives its process anyway.
 //!
 //! Pieces that are for one rank alone lie beside its contribution, too, but no other rank reads them. A rank
 //! that has them waits only until the master has heard so; from then on no other result takes their place. If
@@ -55,7 +54,7 @@ pub(crate) enum Course {
     CanGoOn,
     /// All have it.
     IsDone,
-    /// It is lost, or who was to have it is.
+    /// It is lost, or its receiver is.
     IsLost,
 }
 

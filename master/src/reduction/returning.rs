@@ -89,7 +89,7 @@ impl Reduction {
     /// Takes in that the process that has come in place of one that had contributed calls, too, and with which
     /// body.
     pub(crate) fn call_again(&mut self, process: ProcessId, data: Data) {
-        // Whatever became of the partials of the earlier one, this one begins afresh.
+        // This one begins afresh, and does not use partials of the earlier one.
         for segment in &mut self.segments {
             segment.spoilt.retain(|rank| *rank != process.rank);
         }
@@ -154,8 +154,8 @@ impl Reduction {
         Ok(())
     }
 
-    /// Whose contributions, of those that `refusal` calls lost, others can take the place of, if any: these
-    /// ranks come back. The result is the same if somebody has it already.
+    /// The ranks that come back, of those whose contributions `refusal` calls lost, if these can come again.
+    /// The result is the same if a rank has it already.
     fn may_come_again(&self, refusal: &Refusal, members: &Membership) -> Option<Path> {
         let Refusal::ContributionLost { ranks } = refusal else { return None };
         if self.handout.has_overwritten() {
@@ -167,7 +167,7 @@ impl Reduction {
         Some(ranks.iter().filter(comes_back).collect()).filter(|ranks: &Path| !ranks.is_empty())
     }
 
-    /// Forgets the contributions of `ranks`. What is folded of them counts no longer.
+    /// Forgets the contributions of `ranks`. Partials that hold them count no longer.
     pub(super) fn expect_again(&mut self, ranks: &Path) {
         self.arrived = self.arrived.difference(ranks);
         self.survived = self.survived.difference(ranks);
@@ -175,7 +175,7 @@ impl Reduction {
         self.copying.go_without(ranks);
         self.account.forget(ranks);
         let again = &self.again;
-        // What a process holds that has come meanwhile stays as it is.
+        // Partials of a process that has come meanwhile stay as they are.
         let is_its =
             |held: &Ready| again.get(&held.process.rank).is_some_and(|(process, _)| *process == held.process);
         for segment in &mut self.segments {

@@ -13,8 +13,8 @@ use crate::{
     task::{Abandoned, Running},
 };
 
-/// How often what lies at a living process is read again that was damaged when it was read, before that is
-/// believed of what lies there.
+/// How often data of a living process is read again after a damaged read, before the data itself is taken for
+/// damaged.
 const READ_AGAIN: u32 = 3;
 /// Reads of one partial that may find it damaged, also when its executor has folded it anew, before the
 /// reduction is given up.
@@ -100,7 +100,7 @@ pub struct Segment {
     pub(super) queue: Queue,
     /// The root's own partial, kept back until the rest of the group is one partial.
     pub(super) held_root: Option<Arc<Ready>>,
-    /// Who is known to be able to go on with it.
+    /// The workers that are known to be able to go on with it.
     pub(super) turn: Option<Turn>,
     /// Where it is listed as one that waits.
     pub(super) listing: Listing,
@@ -108,7 +108,7 @@ pub struct Segment {
     pub(super) unbounded: bool,
     /// Tasks that are being worked on, by executor: each has one at most.
     pub(super) running: BTreeMap<Rank, Running>,
-    /// What it comes to: one partial of all, or the pieces that are here.
+    /// Its result: one partial of all contributions, or the pieces that are here.
     pub(super) result: SmallVec<[Arc<Ready>; 1]>,
     /// Whether nothing is missing there.
     pub(super) is_finished: bool,
@@ -125,7 +125,7 @@ pub struct Segment {
     pub(super) replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
     /// How often the partial, original or replica with this path at this rank was damaged when it was read.
     pub(super) damaged: Vec<(Rank, Path, u32)>,
-    /// How those go on who cannot reach what waits here, if nobody else can.
+    /// The tries of readers that cannot reach the partials that wait here, if no other process can.
     pub(super) tries: Tries,
 }
 
@@ -156,12 +156,12 @@ impl Segment {
         &self.queue
     }
 
-    /// Who is known to be able to go on with it.
+    /// The workers that are known to be able to go on with it.
     pub(crate) fn turn(&self) -> Option<Turn> {
         self.turn
     }
 
-    /// Notes who can go on with it.
+    /// Notes the workers that can go on with it.
     pub(crate) fn set_turn(&mut self, turn: Option<Turn>) {
         self.turn = turn;
     }
@@ -171,7 +171,7 @@ impl Segment {
         &self.listing
     }
 
-    /// What is listed of it.
+    /// Its entry for the listings.
     pub(crate) fn waiting(&mut self, id: SegmentId, started: Timestamp) -> Waiting<'_> {
         Waiting { id, started, queue: &mut self.queue, listing: &mut self.listing }
     }
@@ -218,8 +218,8 @@ impl Segment {
         Some(self.abandoned.remove(position))
     }
 
-    /// Takes what together holds `path` off it, the partials that wait and the tasks under way, if nobody
-    /// folds any of it with something else.
+    /// Removes the waiting partials and the tasks under way that together hold `path`, if no task folds any
+    /// of them with something else.
     pub(super) fn withdraw(&mut self, path: &Path) -> bool {
         let within = |ready: &Ready| ready.path.is_subset(path);
         let waiting = self.queue.iter().filter(|ready| within(ready)).map(|ready| ready.path.len());
@@ -266,7 +266,7 @@ impl Segment {
         self.abandoned.iter().any(|abandoned| abandoned.running.executor.rank == rank)
     }
 
-    /// The partials that can still be read because nobody has begun to write over them.
+    /// The partials that can still be read because no task has begun to write over them.
     pub(crate) fn folded(&self) -> impl Iterator<Item = &Arc<Ready>> {
         let begins_afresh = |rank| self.running.get(rank).is_some_and(|running| running.own.is_empty());
         self.held.iter().filter(move |(rank, _)| !begins_afresh(rank)).map(|(_, held)| held)
@@ -313,7 +313,7 @@ impl Segment {
         }
     }
 
-    /// Checks what is said of one rank against what is said of all.
+    /// Checks the tables of single ranks against those of all.
     pub(crate) fn check(&self) {
         let safe = self.safe();
         let ranks = self.held.values().flat_map(|held| held.path.iter()).chain(self.replicas.keys().copied());
@@ -339,7 +339,7 @@ impl Segment {
         self.damaged.iter().any(|(rank, _, times)| *rank == owner && *times > DAMAGED_MOST)
     }
 
-    /// Remembers what a process's own partial is now.
+    /// Notes a process's own partial.
     pub(crate) fn hold(&mut self, ready: Arc<Ready>) {
         self.spoilt.retain(|rank| *rank != ready.process.rank);
         self.held.insert(ready.process.rank, ready);

@@ -1,4 +1,4 @@
-//! Tasks that are made of a reduction's partials, and what comes of them.
+//! Tasks that are made of a reduction's partials, and their answers.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -15,8 +15,8 @@ use crate::{
 
 impl Reduction {
     /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the
-    /// others. Without an own one it begins afresh, over what it held; that stays as it is if nothing comes
-    /// of the task.
+    /// others. Without an own partial it begins afresh, over the partial that it held; that stays as it is if
+    /// the task fails.
     pub fn start(
         &mut self,
         index: SegmentIndex,
@@ -42,7 +42,7 @@ impl Reduction {
         assert!(before.is_none(), "who is busy is given no other task of the segment");
     }
 
-    /// What a worker is told of a task.
+    /// The message of a task to its worker.
     pub(crate) fn task(
         &self,
         task: TaskId,
@@ -116,7 +116,7 @@ impl Reduction {
                 let Abandoned { running, counts } =
                     self.segments.get_mut(index)?.take_abandoned(task, sender)?;
                 if !(counts && self.segments[index].withdraw(&path)) {
-                    // What it read may have changed under it.
+                    // Its sources may have changed while it read them.
                     self.segments[index].spoil(sender.rank);
                     let partials = running.partials();
                     return Some(Completed { load: running.load, partials, counts: false });

@@ -1,4 +1,4 @@
-//! What is different about an attempt in teams.
+//! A reduction as an attempt in teams.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) enum Standing {
     GoesOn(Timestamp),
 }
 
-/// What a team as a whole works on.
+/// The task of a team as a whole.
 const OF_TEAM: TaskId = TaskId(u64::MAX);
 
 impl Reduction {
@@ -43,8 +43,8 @@ impl Reduction {
         reduction
     }
 
-    /// Whether it comes to nothing because of `comers`: they disagree with those who came before, or have
-    /// come before themselves, or somebody of the group is gone.
+    /// Whether it comes to nothing because of `comers`: they disagree with earlier callers, or have called
+    /// before, or a rank of the group is gone.
     pub(crate) fn hinders(
         &self,
         id: ReductionId,
@@ -74,7 +74,7 @@ impl Reduction {
         Some((part, (self.unfinished == 0).then(|| self.account.effort().clone())))
     }
 
-    /// Adds what a team's tasks have taken.
+    /// Adds the effort of a team's tasks.
     pub(crate) fn add_effort(&mut self, effort: Effort) {
         self.account.add(effort);
     }

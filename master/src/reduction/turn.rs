@@ -1,4 +1,4 @@
-//! Whose turn it is: who can go on with a segment, and with which partials.
+//! Whose turn it is: which workers can go on with a segment, and with which partials.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -41,12 +41,12 @@ impl Reduction {
         segment.queue.len() < *self.fan_in.start() && more_come()
     }
 
-    /// Whether a segment waits as it did before, so that nobody has to be found who could go on with it.
+    /// Whether a segment waits as it did before, so that no worker has to be found for it.
     pub(crate) fn rests(&self, index: SegmentIndex) -> bool {
         self.segments[index].turn.is_none() && self.waits_for_more(index)
     }
 
-    /// Who can go on with a segment as it is now, if partials that may meet wait there.
+    /// The workers that can go on with a segment as it is now, if partials that may meet wait there.
     pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
         let holds_inline = self.holds_inline(policy) || (self.inline && self.awaits_part(index));
         if self.is_handed_out() || holds_inline || self.waits_for_more(index) {
@@ -59,7 +59,7 @@ impl Reduction {
             let root = segment.held_root.take_if(|_| queue.contributions() + 1 == self.group.len())?;
             segment.queue.push(root, &self.spec.group, &self.group);
         }
-        // Nobody but the root holds the root's contribution.
+        // Only the root holds the root's contribution.
         let queue = &segment.queue;
         let has_own =
             |root: &Rank| queue.of(*root).any(|ready| ready.path.contains(*root) && queue.meets(ready, most));
@@ -109,8 +109,7 @@ impl Reduction {
         Some(partials)
     }
 
-    /// Whether everything else that is to be folded with the root's own partial waits with it, and nobody
-    /// works on it.
+    /// Whether all other partials wait with the root's own one, and no worker works on the segment.
     pub(crate) fn can_rouse_root(&self, index: SegmentIndex) -> bool {
         let segment = &self.segments[index];
         segment.held_root.is_some()
@@ -118,9 +117,9 @@ impl Reduction {
             && segment.queue.contributions() + 1 == self.group.len()
     }
 
-    /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes
-    /// part at once; then tasks of any size are made, as who is left may have no place for a bracket without
-    /// its own contribution. Returns whether anything changes.
+    /// Helps a segment that no worker can go on with, if none works on it: first the root's own partial takes
+    /// part at once; then tasks of any size are made, as the remaining workers may have no place for a
+    /// bracket without their own contributions. Returns whether anything changes.
     pub(crate) fn rouse(&mut self, index: SegmentIndex) -> bool {
         let segment = &mut self.segments[index];
         if !(segment.running.is_empty() && self.arrived == self.group) {
@@ -177,9 +176,8 @@ impl Reduction {
         takes_part && !needed && !segment.is_busy(rank)
     }
 
-    /// Whether those who are to have the result can do the task in which `partials` meet themselves, and
-    /// nobody needs to hear what comes of it: nothing is left to be folded after it, all of it travels
-    /// inlined, and folding cannot fail.
+    /// Whether the receivers of the result can do the task in which `partials` meet themselves, without an
+    /// answer to the master: it is the last one, all its sources travel inlined, and folding cannot fail.
     ///
     /// `folds` says whether the master can fold them beforehand.
     pub(crate) fn is_last(
@@ -192,7 +190,7 @@ impl Reduction {
         let holds_all = || partials.iter().map(|ready| ready.path.len()).sum::<usize>() == self.group.len();
         let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
         let reaches_all = || match self.spec.delivery {
-            // A deputy's team goes on with what it yields.
+            // A deputy's team goes on with its partial.
             Delivery::Root(root) => self.group.contains(root),
             Delivery::FirstOf(_) => false,
             // A worker that is still at a task that was given up cannot begin another one.

@@ -25,7 +25,7 @@ const OWNERS_COMPARED: usize = 16;
 /// Reductions that are compared for a worker that has room.
 const REDUCTIONS_COMPARED: usize = 8;
 
-/// Of a crowd, so many for each process that it would read from.
+/// The number of segments of a crowd that are compared for each process that the worker would read from.
 const CROWD_COMPARED: usize = 2;
 
 /// Of those, segments that a worker looks at of which it owns a part, if none of the lists that it has room
@@ -33,7 +33,7 @@ const CROWD_COMPARED: usize = 2;
 /// process of its rank it owns nothing.
 const CROWD_LOOKS_MAX: usize = 64;
 
-/// Who is to read partials, and what that depends on.
+/// A worker that is to read partials, and the state on which the choice depends.
 pub(super) struct Reader<'a> {
     rank: Rank,
     host: Option<u64>,
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a choice depends on.
+/// The state on which a choice depends.
 pub(super) struct Choice<'a> {
     pub(super) lanes: &'a Lanes,
     pub(super) policy: &'a Policy,
@@ -106,10 +106,10 @@ pub(super) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// Verifies that somebody will ask for each segment that is listed.
+    /// Verifies that a worker will ask for each segment that is listed.
     ///
     /// # Panics
-    /// If nobody will.
+    /// If none will.
     pub(super) fn check(&self, listings: &Listings) {
         for (turn, _, id) in listings.waiting() {
             assert!(self.will_ask(*turn, *id), "{id:?} waits for {turn:?}, but nobody will ask for it");
@@ -136,7 +136,7 @@ impl<'a> Choice<'a> {
         is_owners && owners.len() <= OWNERS_COMPARED && owners.iter().any(is_idle)
     }
 
-    /// Whether somebody who can go on with a segment has no room for it, and so will ask.
+    /// Whether a worker that can go on with a segment has no room for it, and so will ask.
     fn will_ask(&self, turn: Turn, id: SegmentId) -> bool {
         let reduction = &self.reductions[&id.reduction];
         let is_alive = |rank| self.members.alive(rank).is_some();
@@ -263,7 +263,7 @@ impl<'a> Choice<'a> {
         self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
     }
 
-    /// Who has room, and a partial that is not needed.
+    /// The best worker with room, and with a partial that is not needed.
     pub(super) fn best_afresh(&self, id: SegmentId) -> Option<Rank> {
         let reduction = self.reductions.get(&id.reduction)?;
         let alive = reduction.group().iter().filter(|rank| self.members.alive(*rank).is_some());
@@ -271,9 +271,9 @@ impl<'a> Choice<'a> {
         self.fastest(free, reduction.range(id.index).len)
     }
 
-    /// Of those who have room the one that is expected to be done first with `bytes` bytes, by its smoothed
-    /// rate and by what it has to do already. The paper's rule, the shorter most recent task, is this rule
-    /// for workers that have nothing else to do. Of equals it is the first.
+    /// Of the workers with room the one that is expected to be done first with `bytes` bytes, by its smoothed
+    /// rate and its backlog. The paper's rule, the shorter most recent task, is this rule for workers without
+    /// a backlog. Of equals it is the first.
     fn fastest(&self, ranks: impl Iterator<Item = Rank>, bytes: u64) -> Option<Rank> {
         let lane = |rank: &Rank| -> &Lane { &self.lanes[*rank] };
         let free = ranks.filter(|rank| lane(rank).has_room(self.policy));

@@ -55,9 +55,9 @@ impl Scheduler {
 }
 
 /// Whether the executor of a task is slow. `answered`: when it last answered any task. With a predefined
-/// operation the time tells that was set when the task was granted. With one of the application it is
-/// compared with others; if one of them has worked just as long on the same contributions, or on others while
-/// nobody else was done sooner, the fold is slow.
+/// operation the time decides that was set when the task was granted. With one of the application the
+/// executor is compared with others; if one of them has worked just as long on the same contributions, or on
+/// others while no worker was done sooner, the fold is slow, and not the executor.
 fn is_late(
     reduction: &Reduction,
     segment: &Segment,

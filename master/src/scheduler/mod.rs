@@ -1,9 +1,9 @@
-//! Who is given which task, and when (DR-6).
+//! Which worker is given which task, and when (DR-6).
 //!
-//! Nothing is assigned ahead: a task is made when a worker has room for it, of whatever is ready by then. So
-//! whoever is faster does more, and late partials join those that wait. There are two occasions: a segment
-//! has changed, and is offered to those who could go on with it; or a worker has got room, and asks for the
-//! first segment that waits.
+//! Nothing is assigned ahead: a task is made when a worker has room for it, of the partials that are ready at
+//! that moment. So a faster worker does more, and late partials join those that wait. There are two
+//! occasions: a segment has changed, and is offered to the workers that could go on with it; or a worker has
+//! got room, and asks for the first segment that waits.
 //!
 //! | module | holds |
 //! |---|---|
@@ -42,31 +42,31 @@ use crate::{
     tries::RETRY_PAUSE,
 };
 
-/// Segments that somebody could go on with, and who is busy with what.
+/// Segments that workers could go on with, and the lanes of the workers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scheduler {
     lanes: Lanes,
     paces: Paces,
     /// Segments that have changed since they were offered last.
     changed: BTreeSet<SegmentId>,
-    /// Those that wait for somebody to have room.
+    /// Segments that wait for a worker with room.
     listings: Listings,
     /// Workers that may have got room.
     touched: BTreeSet<Rank>,
     /// What goes on once the caller has ended a reduction.
     interrupted: Option<Occasion>,
-    /// Reductions whose segments somebody works on, and some where nobody does any more.
+    /// Reductions with tasks under way, and some without any more.
     worked_on: BTreeSet<ReductionId>,
     next_task: u64,
 }
 
-/// What comes of a look at what is ready.
+/// The outcome of a look at the ready partials.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The tasks that could be made are made.
     Done,
-    /// The last task of a reduction is up to those who are to have the result: the caller ends it, and then
-    /// asks for the next step.
+    /// The last task of a reduction, which the receivers of the result do: the caller ends the reduction, and
+    /// then asks for the next step.
     Last(ReductionId, Task),
 }
 
@@ -79,7 +79,7 @@ enum Occasion {
     Room(Rank),
 }
 
-/// What comes of a try to make a task.
+/// The outcome of a try to make a task.
 enum Granted {
     Nothing,
     Task,
@@ -92,7 +92,7 @@ impl Scheduler {
         Self { next_task: first, ..Self::default() }
     }
 
-    /// Takes in that the partials of a segment have changed, or who works on them.
+    /// Takes in that the partials of a segment, or its tasks, have changed.
     pub fn change(&mut self, id: SegmentId) {
         self.changed.insert(id);
     }
@@ -156,7 +156,7 @@ impl Scheduler {
         }
     }
 
-    /// The same, and frees the lanes of those who work on its tasks, for which no answer will come.
+    /// The same, and frees the lanes of the workers with its tasks, for which no answer will come.
     pub fn let_go(&mut self, id: ReductionId, reduction: &mut Reduction, members: &Membership) {
         self.strike_off(id, reduction);
         for Running { executor, load, .. } in reduction.take_tasks() {
@@ -167,8 +167,8 @@ impl Scheduler {
         }
     }
 
-    /// Forgets the attempts in teams that `dead` takes part in: whoever lives hears of its death, and
-    /// contributes as usual.
+    /// Forgets the attempts in teams that `dead` takes part in: living ranks hear of its death, and
+    /// contribute as usual.
     pub fn forget_teams_of(&mut self, dead: Rank, reductions: &mut Reductions, members: &Membership) {
         let is_hit = |(id, reduction): &(&ReductionId, &Reduction)| {
             id.is_in_teams() && reduction.spec().group.contains(dead)
@@ -204,8 +204,8 @@ impl Scheduler {
         })
     }
 
-    /// Verifies that no segment is forgotten: once everything was offered, each that waits has somebody who
-    /// can go on with it and is busy, and so will ask.
+    /// Verifies that no segment is forgotten: once all were offered, each that waits has a worker that can go
+    /// on with it and is busy, and so will ask.
     ///
     /// # Panics
     /// If one is forgotten.
@@ -274,7 +274,7 @@ impl Scheduler {
             && let Some(id) = self.choice(reductions, desk).first_for(rank, &self.listings)
         {
             let granted = self.grant(rank, id, reductions, desk);
-            // What is left of it may be for others.
+            // The rest of it may be for others.
             self.change(id);
             match granted {
                 Granted::Task => {}
@@ -286,9 +286,9 @@ impl Scheduler {
         None
     }
 
-    /// Lets a root that has nothing else to read have what a segment was folded to so far, if the rest lies
-    /// with somebody slow. Its link, idle now, carries a partial more for it; but whoever holds what was
-    /// folded may be the next to be slow.
+    /// Lets a root that has nothing else to read take the folded part of a segment ahead, if the rest lies
+    /// with a slow owner. The root's link, idle now, carries a partial more for it; but the holder of the
+    /// folded part may be the next to be slow.
     fn take_ahead(&mut self, root: Rank, reductions: &mut Reductions, desk: &mut Desk) {
         let Self { lanes, listings, .. } = self;
         let Desk { policy, members, .. } = desk;
@@ -313,7 +313,7 @@ impl Scheduler {
         }
     }
 
-    /// Who can go on with a segment.
+    /// The workers that can go on with a segment.
     fn turn(&mut self, id: SegmentId, reductions: &mut Reductions, desk: &mut Desk) -> Option<Turn> {
         let Desk { now, policy, members, timers, .. } = desk;
         let is_alive = |rank| members.alive(rank).is_some();
@@ -343,7 +343,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes who can go on with a segment.
+    /// Notes the workers that can go on with a segment.
     fn list(&mut self, id: SegmentId, turn: Option<Turn>, reductions: &mut Reductions, desk: &mut Desk) {
         let pairs = self.choice(reductions, desk).pairs(id, turn);
         if let Some(reduction) = reductions.get_mut(&id.reduction) {
@@ -380,7 +380,7 @@ impl Scheduler {
         let reader = Reader::new(rank, members, &self.lanes, policy, out_of_reach);
         let share_memory = reduction.shares_memory();
         let access = |ready: &Ready| match reader.access(ready, share_memory) {
-            // Who begins afresh does so because nobody else can.
+            // A worker begins afresh only if no other one can go on.
             Access::Later if own.is_none() => Access::Far { serves: 0, read_ns: 0 },
             access => access,
         };

@@ -51,7 +51,7 @@ pub enum CheckpointError {
         asked: &'static str,
     },
     /// The bytes that were saved are no state of this type.
-    #[error("what the checkpoint holds is no {type_name}: {source}")]
+    #[error("the saved bytes are no {type_name}: {source}")]
     Undecodable {
         /// The type that was asked for.
         type_name: &'static str,

@@ -1,6 +1,6 @@
-//! What libraries and device code save beside the application.
+//! Hooks: libraries and device code save state beside the application.
 
-/// What a [hook](CheckpointHook) says if it cannot do what it is to do.
+/// The error of a [hook](CheckpointHook).
 pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes that are live at a point: needed to go on from there.
@@ -12,9 +12,9 @@ pub struct Live {
     pub device_bytes: u64,
 }
 
-/// Saves state that the application does not know, such as that of a library or of a device. Registered with
-/// [`Session::on_checkpoint`](crate::Session::on_checkpoint). It saves no checkpoint by itself: that would
-/// wait for ever.
+/// Saves state that the application does not know, such as that of a library or of a device. Register it with
+/// [`Session::on_checkpoint`](crate::Session::on_checkpoint). A hook must not save a checkpoint itself: that
+/// would wait for ever.
 ///
 /// ```
 /// use everfold::{CheckpointHook, HookError};
@@ -37,8 +37,9 @@ pub struct Live {
 /// }
 /// ```
 pub trait CheckpointHook: Send + 'static {
-    /// A checkpoint is about to be saved: end what is under way, such as work on a device, and take what
-    /// changes from then on. [`Checkpoint::start`](crate::Checkpoint::start) lets the device go on behind it.
+    /// A checkpoint is about to be saved: end work under way, such as that of a device, and copy the data
+    /// that changes from then on. With [`Checkpoint::start`](crate::Checkpoint::start) the device goes on
+    /// afterwards.
     ///
     /// # Errors
     /// Nothing is saved then, and the checkpoint before stays in force.
@@ -46,8 +47,8 @@ pub trait CheckpointHook: Send + 'static {
         Ok(())
     }
 
-    /// How many bytes [`save`](Self::save) would give now: what is recorded in a profile. Unless it is told
-    /// here, it is found by saving, and counts as the host's.
+    /// The number of bytes that [`save`](Self::save) would give now, for a profile. The default saves to find
+    /// out, and counts the bytes as the host's.
     ///
     /// # Errors
     /// The checkpoint ends in it.
@@ -58,15 +59,15 @@ pub trait CheckpointHook: Send + 'static {
         Ok(Live { host_bytes: saved.len() as u64, device_bytes: 0 })
     }
 
-    /// Puts the state to be saved `into` a buffer, which is empty. The buffer is that of an earlier checkpoint,
-    /// if there was one, with its memory; a hook with a copy of its own may swap them. It may be asked for
-    /// several times after one [`before`](Self::before).
+    /// Puts the state `into` an empty buffer. The buffer has the memory of an earlier checkpoint, if there
+    /// was one; a hook with a copy of its own may swap them. It may be called several times after one
+    /// [`before`](Self::before).
     ///
     /// # Errors
     /// Nothing is saved then, and the checkpoint before stays in force.
     fn save(&mut self, into: &mut Vec<u8>) -> Result<(), HookError>;
 
-    /// Takes back what [`save`](Self::save) has given, in a process that comes back.
+    /// Restores the state that [`save`](Self::save) has given, in a process that comes back.
     ///
     /// # Errors
     /// [`Session::resume`](crate::Session::resume) ends in it.

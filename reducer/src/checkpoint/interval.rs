@@ -4,12 +4,12 @@ use std::time::Duration;
 
 /// How long a rank computes between two checkpoints.
 ///
-/// The optimum weighs what a checkpoint costs, which is measured, against what is computed again after a
+/// The optimum weighs the measured cost of a checkpoint against the computation that is repeated after a
 /// death. It needs the mean time between failures (MTBF) of one process. The first checkpoint is due at once:
 /// until then its cost is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interval {
-    /// Always as long. [`Duration::ZERO`] makes every checkpoint due.
+    /// This time. [`Duration::ZERO`] makes every checkpoint due.
     Fixed(Duration),
     /// `sqrt(2 C M)` for a cost C and an MTBF M (J. W. Young, 1974).
     Young {

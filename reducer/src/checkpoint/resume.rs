@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{encoding, session::Session};
 
-/// What a rank goes on from: made by [`Session::resume`]. Await it.
+/// The state from which a rank goes on: made by [`Session::resume`]. Await it.
 #[must_use = "nothing is read before it is awaited"]
 pub struct Resume<'a, T> {
     session: Session,
@@ -26,11 +26,15 @@ pub struct Resume<'a, T> {
 }
 
 impl Session {
-    /// The state that the last checkpoint of this rank has saved, in this job or in the one that it goes on from;
-    /// `None` if there is none, and where none are saved.
+    /// The state of this rank's last checkpoint, of this job or of the one from which it goes on; `None` if
+    /// there is none, or if the job saves none.
     ///
-    /// Every process calls it once, before its first reduction: what was called before the checkpoint is not
-    /// called again, and later calls get the numbers that they had.
+    /// Every process calls it once, before its first reduction: calls before the checkpoint are not repeated,
+    /// and later calls get the numbers that they had.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]: the checkpoint is damaged, or holds another type, other arrays or other hooks; or
+    /// `resume` is called too late.
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -65,10 +69,10 @@ impl Session {
 }
 
 impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
-    /// Fills `array` with what was saved under this name. Without a checkpoint it stays as it is.
+    /// Fills `array` with the saved array of this name. Without a checkpoint it stays as it is.
     ///
-    /// Arrays are given in the order in which [`Checkpoint::array`](super::Checkpoint::array) is given them,
-    /// with the same lengths.
+    /// Give the same arrays as to [`Checkpoint::array`](super::Checkpoint::array), in the same order and of
+    /// the same lengths.
     pub fn array<E: Element>(mut self, name: impl Into<String>, array: &'a mut [E]) -> Self {
         let shape = Shape::of(name.into(), array);
         self.arrays.push((shape, bytemuck::cast_slice_mut(array)));

@@ -35,11 +35,11 @@ pub struct Checkpoint<'a, T> {
     point: Option<String>,
     now: bool,
     durable: bool,
-    /// What the plan says of this place.
+    /// How the plan saves at this point.
     planned: Option<Save>,
 }
 
-/// What came of a checkpoint.
+/// The outcome of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checkpointed {
     /// It is in force: a process that comes back goes on from it.
@@ -49,45 +49,44 @@ pub enum Checkpointed {
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
-    /// It is copied, as an asynchronous [plan](crate::plan) says, and a thread writes it while the program goes on.
-    /// Until it is written the one before is in force: a process that comes back goes on from there, and is answered
-    /// from the result log. See [`Session::checkpoint_written`].
+    /// It is copied, as an asynchronous [plan](crate::plan) says, and a thread writes it while the program
+    /// goes on. Until it is written the checkpoint before is in force: a process that comes back goes on from
+    /// that one, and its calls are answered from the result log. See [`Session::checkpoint_written`].
     Started {
         /// The number of this rank's checkpoint.
         generation: u64,
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
-    /// The interval is not over, the [plan](crate::plan) saves none here, or the last one is still on its way to the
-    /// directory of checkpoints.
+    /// The interval is not over, the [plan](crate::plan) saves no checkpoint here, or the last one is still
+    /// being copied to the directory of checkpoints.
     NotDue,
-    /// This process has come back, and has yet to make calls that an earlier one has made. The checkpoint that
-    /// it has gone on from stays in force until then.
+    /// This process has come back, and has yet to repeat calls of an earlier process. Until then the
+    /// checkpoint from which it goes on stays in force.
     CatchingUp,
-    /// Ranks do not come back in this job, and it has no directory of checkpoints, or the [plan](crate::plan) has none
-    /// that goes there here: see
-    /// [`Config::restart_ranks`](crate::Config::restart_ranks) and
+    /// Ranks do not come back in this job, and it has no directory of checkpoints, or the [plan](crate::plan)
+    /// saves none there at this point: see [`Config::restart_ranks`](crate::Config::restart_ranks) and
     /// [`Config::checkpoint_directory`](crate::Config::checkpoint_directory).
     NotConfigured,
-    /// Checkpoints are saved by all ranks together, and a rank has died that does not come back. Those that were
-    /// complete before stay in the directory.
+    /// All ranks save together, and a rank has died that does not come back. Complete checkpoints stay in the
+    /// directory.
     RanksLost,
 }
 
 impl Session {
-    /// Saves what this rank needs to go on from here after its process has died, if a checkpoint is
+    /// Saves this rank's state, from which a later process of the rank goes on, if a checkpoint is
     /// [due](Self::checkpoint_due).
     ///
-    /// Call it where all values are in the state: a process that comes back goes on behind this line. It
-    /// waits for reductions that were called before and whose futures were dropped. After
-    /// [`resume`](Self::resume), where there is an example.
+    /// Call it where the state holds every value that is needed later: a process that comes back goes on
+    /// behind this line. The call waits for earlier reductions whose futures were dropped. Call
+    /// [`resume`](Self::resume) before the first checkpoint; there is an example there.
     ///
     /// # Errors
-    /// [`CheckpointError::StillHeld`] if the outcome of a reduction is yet to be taken,
+    /// [`CheckpointError::StillHeld`] if the program holds a future of a reduction,
     /// [`CheckpointError::CalledMeanwhile`] if another task or thread calls while it waits,
     /// [`CheckpointError::NotTogether`] where all ranks save together and are not at the same call,
-    /// [`CheckpointError::NotResumed`], and what else [`CheckpointError`] lists. The checkpoint before stays in
-    /// force.
+    /// [`CheckpointError::NotResumed`], and the others that [`CheckpointError`] lists. The checkpoint before
+    /// stays in force.
     pub fn checkpoint<'a, T>(&self, state: &'a T) -> Checkpoint<'a, T>
     where
         T: Serialize + DeserializeOwned + 'static,
@@ -103,10 +102,10 @@ impl Session {
         }
     }
 
-    /// Waits until no checkpoint is being written while the program goes on, neither one that was
-    /// [started](Checkpointed::Started) nor one on its way to the directory. Returns the number of the one that is in
-    /// force, if there is one. What could not be written is told by
-    /// [`News::CheckpointUnwritten`](crate::News::CheckpointUnwritten).
+    /// Waits until all checkpoints are written: those that were [started](Checkpointed::Started), and those
+    /// that are being copied to the directory. Returns the number of the checkpoint in force, if there is
+    /// one. If one could not be written, [`News::CheckpointUnwritten`](crate::News::CheckpointUnwritten) says
+    /// so.
     pub async fn checkpoint_written(&self) -> Option<u64> {
         self.keeping().written().await;
         if let Some(together) = self.together() {
@@ -117,9 +116,9 @@ impl Session {
     }
 
     /// Whether the next checkpoint would be saved: ranks come back, and the
-    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken. Where all
-    /// ranks save together, whether this one would: one is enough for all. While this rank follows a
-    /// [plan](crate::plan), no interval counts.
+    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken. If
+    /// all ranks save together, they do so as soon as a checkpoint is due for one of them. While this rank
+    /// follows a [plan](crate::plan), no interval counts.
     pub fn checkpoint_due(&self) -> bool {
         let handle = self.handle();
         let is_over = || !self.keeping().placing.follows_plan() && self.keeping().is_due();
@@ -141,36 +140,35 @@ impl Session {
 }
 
 impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
-    /// Saves an array beside the state, straight from where it lies. [`Resume::array`](super::Resume::array)
-    /// reads it.
+    /// Saves an array beside the state, without a copy. [`Resume::array`](super::Resume::array) reads it.
     pub fn array<E: Element>(mut self, name: impl Into<String>, array: &'a [E]) -> Self {
         self.arrays.push((Shape::of(name.into(), array), bytemuck::cast_slice(array)));
         self
     }
 
-    /// Saves it although none is due.
+    /// Saves the checkpoint although none is due.
     pub fn now(mut self) -> Self {
         self.now = true;
         self
     }
 
-    /// Says which point of the program this is. Where a rank follows a [plan](crate::plan), the plan says at
-    /// which passes of which points a checkpoint is saved; a profile that is recorded has these points.
+    /// Names this point of the program. If the rank follows a [plan](crate::plan), the plan says at which
+    /// passes of which points a checkpoint is saved; a profile that is recorded has these points.
     ///
-    /// A point has one name, whoever passes it and how often. Where a loop passes several places, each has a
+    /// A point has the same name at all ranks and in all passes. If a loop has several points, each has a
     /// name of its own.
     pub fn at(mut self, point: impl Into<String>) -> Self {
         self.point = Some(point.into());
         self
     }
 
-    /// Takes a copy of everything that is to be saved, now, and writes it when the future is awaited: on
-    /// another thread, while this one and a device go on. It costs memory for the copy. A plain `await` copies no
-    /// arrays.
+    /// Copies state, arrays and hooks now, and writes the copy when the future is awaited: on another thread,
+    /// while this one and a device go on. It costs memory for the copy. A plain `await` copies no arrays.
     ///
-    /// The checkpoint is in force once the future has ended, and holds what was there when it was started. Call no
-    /// reduction in between: the checkpoint would end in [`CheckpointError::CalledMeanwhile`]. If a later one is
-    /// in force already, nothing is saved, and the outcome is [`Checkpointed::NotDue`].
+    /// The checkpoint is in force once the future has ended, and holds the state of the moment when it was
+    /// started. Call no reduction in between: the checkpoint would end in
+    /// [`CheckpointError::CalledMeanwhile`]. If a later one is in force already, nothing is saved, and the
+    /// outcome is [`Checkpointed::NotDue`].
     ///
     /// # Errors
     /// Those of [`Session::checkpoint`], and [`CheckpointError::StartedTogether`] where all ranks save together.
@@ -194,10 +192,11 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         Ok(Saving { writes, written: written.boxed() })
     }
 
-    /// Waits until it is complete in the [directory](crate::Config::checkpoint_directory) that outlives the job, on
-    /// all ranks. They all say so at this call. It is saved in any case.
+    /// Waits until the checkpoint is complete, on all ranks, in the
+    /// [directory](crate::Config::checkpoint_directory) that outlives the job. It is saved although none is
+    /// due. All ranks say `durable` at this call.
     ///
-    /// Without it, the checkpoint goes there while the ranks compute on.
+    /// Without it, the checkpoint goes into the directory while the ranks compute on.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self

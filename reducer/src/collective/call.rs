@@ -47,7 +47,7 @@ impl<O> Collective<O> {
         self
     }
 
-    /// Only these ranks take part; only they may call it. The order of pieces is that of the ranks in it.
+    /// Only these ranks take part; only they may call it. Pieces are in the order of the group's ranks.
     pub fn group(mut self, group: impl Into<Group>) -> Self {
         self.terms.group = Some(group.into());
         self
@@ -60,19 +60,20 @@ impl<O> Collective<O> {
         self
     }
 
-    /// What of each rank's pieces outlives its owner; see [`Protection`] for what the levels survive and cost.
-    /// All ranks give the same level; without one it is [`DEFAULT_PROTECTION`](crate::DEFAULT_PROTECTION).
+    /// Chooses whether the pieces have replicas, and where; [`Protection`] says which deaths each level
+    /// survives, and at what cost. All ranks give the same level. The default is
+    /// [`DEFAULT_PROTECTION`](crate::DEFAULT_PROTECTION).
     pub fn protection(mut self, protection: Protection) -> Self {
         self.terms.protection = protection;
         self
     }
 
-    /// Goes on without the pieces of ranks that have died or left, if no copy of them is to be had. The report
-    /// says who is [missing](crate::Report::missing); their pieces are absent. All ranks allow it or none
+    /// Goes on without the pieces of ranks that have died or left, if no copy of them can be read. The report
+    /// names the [missing](crate::Report::missing) ranks; their pieces are absent. All ranks allow it or none
     /// does.
     ///
-    /// Without the root of a broadcast or a scatter nothing is left. Where each rank receives pieces of its
-    /// own, and hosts die while they are copied, some ranks may have theirs while the others hear
+    /// If the root of a broadcast or a scatter is missing, the call ends in an error. If hosts die while the
+    /// pieces of a scatter or an exchange are copied, some ranks may have their pieces while the others hear
     /// [`ReduceError::ResultLost`].
     pub fn allow_missing(mut self) -> Self {
         self.terms.allow_missing = true;
@@ -87,7 +88,8 @@ impl<O: Operation> Collective<O> {
     /// Every rank of the group calls it with the same name, as often as the others.
     /// # Errors
     /// Those of [`Reduction::start`]. [`ReduceError::Refused`] also if there is not one piece for each rank,
-    /// or if others than the root give some. The call then does not count: nobody else has heard of it.
+    /// or if another rank than the root gives pieces. The call then does not count: no other rank has heard
+    /// of it.
     pub fn start(self) -> Result<CollectiveFuture<O>, ReduceError> {
         let Self { session, name, operation, terms } = self;
         let group = terms.group.clone().unwrap_or_else(|| session.world());
@@ -115,7 +117,7 @@ impl Body for Planned {
     }
 }
 
-/// What came, before it has its type.
+/// Received pieces, before they have their type.
 struct Untyped(Returned);
 
 impl<O: Operation> IntoFuture for Collective<O> {
@@ -136,8 +138,8 @@ impl<O> fmt::Debug for Collective<O> {
 
 /// A collective operation under way.
 ///
-/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the others receive this
-/// rank's pieces.
+/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the other ranks still
+/// receive this rank's pieces.
 #[must_use = "dropping the future does not take the pieces back"]
 pub struct CollectiveFuture<O> {
     outcome: ReduceFuture<Option<Untyped>>,

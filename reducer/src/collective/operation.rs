@@ -26,9 +26,9 @@ use crate::{
     session::Session,
 };
 
-/// What a [`Collective`] does.
+/// The operation of a [`Collective`].
 pub trait Operation: Send + Sized + 'static {
-    /// What it yields.
+    /// The value that a rank receives.
     type Value: Send + 'static;
 
     #[doc(hidden)]
@@ -38,7 +38,7 @@ pub trait Operation: Send + Sized + 'static {
     fn value(received: Option<Received>) -> Result<Self::Value, BodyError>;
 }
 
-/// What a rank contributes, and who receives.
+/// A rank's contribution, and the receivers.
 #[doc(hidden)]
 pub struct Plan {
     pub(super) contribution: Contribution,
@@ -54,7 +54,7 @@ fn memory_of<P: Piece>(piece: P) -> Result<Box<dyn Memory>, ReduceError> {
     piece.into_memory().map_err(|error| ReduceError::Body(ShareError::from(error)))
 }
 
-/// What only the root gives.
+/// The piece that only the root gives.
 fn at_root<T>(given: Option<T>, rank: Rank, root: Rank) -> Result<Option<T>, Refusal> {
     match given {
         None if rank == root => Err(Refusal::NoPiece { root }),
@@ -63,7 +63,7 @@ fn at_root<T>(given: Option<T>, rank: Rank, root: Rank) -> Result<Option<T>, Ref
     }
 }
 
-/// What a rank receives that is to receive something.
+/// The pieces of a rank that is to receive some.
 fn came(received: Option<Received>) -> Result<Received, BodyError> {
     received.ok_or_else(|| BodyError::Failed("nothing came".to_owned()))
 }
@@ -193,8 +193,12 @@ fn nothing() -> Box<dyn Memory> {
 impl Session {
     /// Brings every rank's piece to every rank (`MPI_Allgather`, `MPI_Allgatherv`).
     ///
-    /// Pieces may differ in length. They are matched by name as [reductions](Self::reduce) are, and a name
-    /// is that of one operation.
+    /// # Shape
+    /// Every rank of the group gives a piece, of any length. Calls are matched by name as
+    /// [reductions](Self::reduce) are; use a name for one kind of operation only.
+    /// # Errors
+    /// [`ReduceError`], when it is awaited; the refusals of collective operations are in
+    /// [`Refusal`](crate::Refusal).
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -202,8 +206,8 @@ impl Session {
     /// # async fn program(session: Session) -> Result<(), ReduceError> {
     /// let mine = vec![session.rank().0; 3];
     /// let all = session.allgather("ranks", mine).await?.value;
-    /// assert_eq!(all.of(2), Some(&[2, 2, 2][..])); // what rank 2 has given
-    /// assert_eq!(all[..4], [0, 0, 0, 1]); // all of it, one after the other
+    /// assert_eq!(all.of(2), Some(&[2, 2, 2][..])); // the piece of rank 2
+    /// assert_eq!(all[..4], [0, 0, 0, 1]); // all pieces, one after the other
     ///
     /// let hosts: Vec<String> = session.allgather("hosts", Object("node7".to_owned())).await?.value;
     /// # Ok(())
@@ -213,14 +217,20 @@ impl Session {
         Collective::new(self, name, Allgather { piece, equal: false })
     }
 
-    /// Brings every rank's piece to one rank (`MPI_Gather`, `MPI_Gatherv`): rank 0 unless said otherwise.
-    /// The others receive `None`, once that rank has them.
+    /// Brings every rank's piece to one rank (`MPI_Gather`, `MPI_Gatherv`): to rank 0, or to
+    /// [`root`](Collective::root). The other ranks receive `None`, once that rank has all pieces. Shape and
+    /// errors are those of [`allgather`](Self::allgather).
     pub fn gather<P: Piece>(&self, name: impl Into<String>, piece: P) -> Collective<Gather<P>> {
         Collective::new(self, name, Gather { piece, equal: false, roots: vec![Rank(0)] })
     }
 
-    /// Brings one rank's piece to every rank (`MPI_Bcast`): that of rank 0 unless said otherwise. Only that
-    /// rank gives one, and the others need not know its length. It also waits until all have called.
+    /// Brings one rank's piece to every rank (`MPI_Bcast`): that of rank 0, or of [`root`](Collective::root).
+    /// That rank also waits until all have called.
+    ///
+    /// # Shape
+    /// The root gives `Some(piece)`, of any length, and every other rank `None`.
+    /// # Errors
+    /// [`ReduceError`], when it is awaited.
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -236,9 +246,14 @@ impl Session {
         Collective::new(self, name, Broadcast { piece, root: Rank(0) })
     }
 
-    /// Brings to every rank its piece of what one rank gives (`MPI_Scatter`, `MPI_Scatterv`): rank 0 unless
-    /// said otherwise. Only that rank gives some: one for each rank of the group, in their order, or an array
-    /// that is cut [evenly](crate::Even).
+    /// Brings to every rank its piece of the pieces of one rank (`MPI_Scatter`, `MPI_Scatterv`): of rank 0,
+    /// or of [`root`](Collective::root).
+    ///
+    /// # Shape
+    /// The root gives a piece for each rank of the group, in their order, or an array that is cut
+    /// [evenly](crate::Even). Every other rank gives `None`.
+    /// # Errors
+    /// [`ReduceError`], when it is awaited.
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -254,15 +269,19 @@ impl Session {
         Collective::new(self, name, Scatter { blocks, root: Rank(0) })
     }
 
-    /// Brings to every rank its piece of what each rank gives (`MPI_Alltoall`, `MPI_Alltoallv`). Each gives
-    /// one for each rank of the group, in their order, or an array that is cut [evenly](crate::Even), which
-    /// has the same length on all ranks.
+    /// Brings to every rank its piece of the pieces of each rank (`MPI_Alltoall`, `MPI_Alltoallv`).
+    ///
+    /// # Shape
+    /// Each rank gives a piece for each rank of the group, in their order, or an array that is cut
+    /// [evenly](crate::Even), which has the same length on all ranks.
+    /// # Errors
+    /// [`ReduceError`], when it is awaited.
     ///
     /// ```no_run
     /// use everfold::prelude::*;
     ///
     /// # async fn program(session: Session) -> Result<(), ReduceError> {
-    /// // As many elements as the receiver's rank says, of different length at each.
+    /// // The length of each piece is the receiver's rank.
     /// let given: Vec<Vec<u64>> = (0..session.size()).map(|to| vec![7; to as usize]).collect();
     /// let received = session.exchange("keys", given).await?.value;
     /// assert_eq!(received.len() as u32, session.rank().0 * session.size());
@@ -281,8 +300,8 @@ impl Session {
 }
 
 impl<P: Piece> Collective<Allgather<P>> {
-    /// Refuses pieces that do not all have as many elements ([`Aspect::Length`](crate::Aspect::Length)). Of
-    /// objects it says nothing.
+    /// Refuses pieces that differ in their number of elements ([`Aspect::Length`](crate::Aspect::Length)).
+    /// Objects are not compared.
     pub fn equal(self) -> Self {
         self.with(|operation| operation.equal = true)
     }
@@ -294,7 +313,7 @@ impl<P: Piece> Collective<Gather<P>> {
         self.roots([rank])
     }
 
-    /// Delivers the pieces to the first of these ranks that lives when they are there.
+    /// Delivers the pieces to the first of these ranks that lives when all have come.
     pub fn roots(self, ranks: impl IntoIterator<Item = impl Into<Rank>>) -> Self {
         self.with(|operation| operation.roots = ranks.into_iter().map(Into::into).collect())
     }

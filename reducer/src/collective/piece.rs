@@ -1,4 +1,4 @@
-//! What a rank gives to a collective operation, and receives from it.
+//! The pieces that a rank gives to a collective operation, and receives from it.
 
 use std::{fmt, ops::Deref};
 
@@ -9,8 +9,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{array::Array, encoding, operations::Elements};
 
-/// What a rank gives: `Vec<T>` or [`Array<T>`] of plain old data, which travels as it lies in memory, or an
-/// [`Object`] of any serde type.
+/// The data that a rank gives: `Vec<T>` or [`Array<T>`] of plain old data, which travels as it lies in
+/// memory, or an [`Object`] of any serde type.
 pub trait Piece: Send + Sized + 'static {
     /// Several of them, as they are received: [`Gathered`] elements, or a `Vec` of objects.
     type Row: Send + 'static;
@@ -39,7 +39,7 @@ pub trait Piece: Send + Sized + 'static {
 pub struct Received {
     pub(super) memory: Box<dyn Memory>,
     pub(super) lengths: Vec<u64>,
-    /// Whose they are.
+    /// The ranks that have given them.
     pub(super) ranks: Path,
 }
 
@@ -62,13 +62,13 @@ impl<T: Pod + Send + Sync> Gathered<T> {
         self.ranks.iter()
     }
 
-    /// What `rank` has given, if that is here.
+    /// The piece of `rank`, if it is here.
     pub fn of(&self, rank: impl Into<Rank>) -> Option<&[T]> {
         let at = self.ranks.position(rank.into())?;
         Some(self.piece(at))
     }
 
-    /// What each rank has given, in ascending order of ranks.
+    /// The piece of each rank, in ascending order of ranks.
     pub fn iter(&self) -> impl Iterator<Item = (Rank, &[T])> + '_ {
         (0..).zip(self.ranks.iter()).map(|(at, rank)| (rank, self.piece(at)))
     }

@@ -85,7 +85,7 @@ impl Launch {
         }
     }
 
-    /// How ranks read each other's memory that this program has started on this machine, or that MPI has.
+    /// How ranks read each other's memory, if this program has started them on this machine, or MPI has.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
         self.environment.iter_mut().for_each(|environment| environment.transport = transport);
@@ -108,8 +108,8 @@ impl Launch {
         self
     }
 
-    /// The [file](crate::recovery::RecoveryFile) that chooses what is done about processes that die. One that
-    /// the variable `EVERFOLD_RECOVERY` names counts before it, and both before the configuration.
+    /// The [file](crate::recovery::RecoveryFile) that chooses recoveries of processes that die. A file that
+    /// the variable `EVERFOLD_RECOVERY` names takes precedence over it, and it over the configuration.
     pub fn recovery(mut self, file: impl Into<PathBuf>) -> Self {
         self.recovery = Some(file.into());
         self
@@ -141,24 +141,24 @@ impl Launch {
         self
     }
 
-    /// The [plan](crate::plan) that says at which [points](crate::Checkpoint::at) ranks save checkpoints, instead
-    /// of an interval. One that the variable `EVERFOLD_PLAN` names counts before it.
+    /// The [plan](crate::plan) that says at which [points](crate::Checkpoint::at) ranks save checkpoints,
+    /// instead of an interval. A plan that the variable `EVERFOLD_PLAN` names takes precedence.
     pub fn plan(mut self, file: impl Into<PathBuf>) -> Self {
         self.plan = Some(file.into());
         self
     }
 
-    /// Has rank 0 record a profile of its [points](crate::Checkpoint::at), which `everfold plan` reads: when it
-    /// reaches them, and how many bytes are live there. The file is written when the session is closed; a
-    /// process that comes back records none. What the variable `EVERFOLD_RECORD` says counts before it.
+    /// Has rank 0 record a profile of its [points](crate::Checkpoint::at), which `everfold plan` reads: the
+    /// times at which it reaches them, and the live bytes there. The file is written when the session is
+    /// closed; a process that comes back records none. The variable `EVERFOLD_RECORD` takes precedence.
     pub fn record(mut self, file: impl Into<PathBuf>) -> Self {
         self.record = Some(file.into());
         self
     }
 
-    /// Goes on from the newest complete checkpoint in this directory, where an earlier job of as many ranks has saved
-    /// it ([`Config::checkpoint_directory`]), and saves there. The variables `EVERFOLD_RESUME` and
-    /// `EVERFOLD_CHECKPOINTS` count before it.
+    /// Goes on from the newest complete checkpoint in this directory, where an earlier job with the same
+    /// number of ranks has saved it ([`Config::checkpoint_directory`]), and saves there. The variables
+    /// `EVERFOLD_RESUME` and `EVERFOLD_CHECKPOINTS` take precedence.
     pub fn resume(mut self, directory: impl Into<PathBuf>) -> Self {
         self.resume = Some(directory.into());
         self
@@ -168,9 +168,9 @@ impl Launch {
 /// Runs `program` in every process of the job, and ends the session when it has ended.
 ///
 /// In a program that was started alone, `program` runs in the copies only. The process that the user started
-/// supervises them: it forwards their output with rank prefixes, takes them along when it is interrupted or
-/// killed, and returns when all have ended well. If some have not, it exits with the exit code of the one
-/// that failed first; see [`Launch::survive_deaths`] for those that were killed.
+/// supervises them: it forwards their output with rank prefixes, ends them when it is interrupted or killed,
+/// and returns when all have ended well. If some have not, it exits with the exit code of the one that failed
+/// first; see [`Launch::survive_deaths`] for processes that were killed.
 ///
 /// A program that a process of a job starts is no part of that job, although it inherits the variables: it
 /// starts a job of its own, as if it had been started alone.
@@ -222,7 +222,7 @@ impl Drop for Ending {
     }
 }
 
-/// The configuration, with what a recovery file says in place of what the program says.
+/// The configuration; a recovery file takes precedence over the program.
 fn chosen(file: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
     let file = RecoveryFile::chosen(file)?;
     Ok(file.map_or_else(|| config.clone(), |file| file.apply(config.clone())))
@@ -276,15 +276,14 @@ where
 impl Session {
     /// Joins the job that `environment` describes and waits until all its processes have.
     ///
-    /// Most programs call [`launch`] instead. It blocks the
-    /// thread meanwhile, but may do so inside an asynchronous runtime. It raises the soft limit of open files
-    /// to the hard one, up to 65 536, and so for processes that this one starts. What the file says that
-    /// `EVERFOLD_RECOVERY` names replaces what `config` says.
+    /// Most programs call [`launch`] instead. `join` blocks the thread, and may be called inside an
+    /// asynchronous runtime. It raises the soft limit of open files to the hard one, up to 65 536, also for
+    /// processes that this one starts. A file that `EVERFOLD_RECOVERY` names takes precedence over `config`.
     ///
     /// # Errors
-    /// [`LaunchError`] if the configuration or the rendezvous makes no sense, the agent of rank 0 cannot listen there, or
-    /// a process that has started this one has the same place, and [`Error::Join`] if the job does not come
-    /// about.
+    /// [`LaunchError`] if the configuration or the rendezvous is wrong, the agent of rank 0 cannot listen
+    /// there, or a process that has started this one has the same rank. [`Error::Join`] if this process
+    /// cannot join, or not all processes of the job do.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
         let config = chosen(None, config)?;

@@ -1,4 +1,4 @@
-//! What is done about processes that die: which recovery meets which fault (FR-2 to FR-4).
+//! Recoveries: which of them meets which fault (FR-2 to FR-4).
 //!
 //! | to | see |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | choose in a file, without a change of the program | [`RecoveryFile`], `EVERFOLD_RECOVERY`, `everfold run --recovery` |
 //! | add a detector of your own | [`Detector`], [`detector`], [`Launch::detector`](crate::Launch::detector) |
 //!
-//! A death is looked at by detectors, one after the other. Those of your own come first, then these:
+//! Detectors look at a death, one after the other. Those of your own come first, then these:
 //! - *located*: the process has ended, and its host has a fault that was [located](crate::locating). Without
 //!   a section in the file it sees nothing.
 //! - *repeated*: enough processes of the same host have died within some time. Without a section it sees

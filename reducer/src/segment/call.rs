@@ -29,12 +29,12 @@ use crate::{
     session::Session,
 };
 
-/// What a recovery segment yields.
+/// The outcome of a recovery segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Folded<B> {
     /// All indices, each folded once.
     pub value: B,
-    /// What happened.
+    /// Which ranks have computed which number of indices, and which were lost.
     pub report: SegmentReport,
 }
 
@@ -56,7 +56,7 @@ pub struct RecoverySegment<'g> {
 }
 
 impl Session {
-    /// A loop over `indices` with a reduction at its end, which the survivors finish whoever dies (PR-3).
+    /// A loop over `indices` with a reduction at its end, which the survivors finish if ranks die (PR-3).
     ///
     /// Every rank of the group calls it and folds its share of the indices. If a rank dies before it has
     /// contributed, the survivors compute its share, inside the call, and reduce again. So every index counts
@@ -107,8 +107,8 @@ impl Session {
 }
 
 impl<'g> RecoverySegment<'g> {
-    /// How many indices are folded in one go: shares are whole grains. All ranks give the same. Without it
-    /// there are 1024 grains, or as many as there are indices if these are fewer.
+    /// The number of indices that are folded in one go: shares are whole grains. All ranks give the same. By
+    /// default there are 1024 grains, or one for each index if these are fewer.
     ///
     /// Smaller grains divide more evenly, and each costs a call of the closure and a
     /// [`combine`](ReducerBody::combine).
@@ -117,9 +117,9 @@ impl<'g> RecoverySegment<'g> {
         self
     }
 
-    /// Only these ranks take part, and those that die leave the group. Without it all ranks take part.
+    /// Only these ranks take part, and ranks that die leave the group. By default all ranks take part.
     ///
-    /// In a loop, this keeps the dead from being given a share each time:
+    /// Use it in a loop: otherwise dead ranks are given a share in each call, which costs a round.
     ///
     /// ```no_run
     /// # use everfold::prelude::*;
@@ -151,23 +151,24 @@ impl<'g> RecoverySegment<'g> {
     }
 
     /// With [`Order::Fixed`] the grains are the leaves of a binary tree that decides which values meet: the
-    /// same bits in every run, however many ranks there are, whoever computes what and dies when. It costs
-    /// several values instead of one in each message, about two for each level of the tree at most.
+    /// same bits in every run, for any number of ranks, any shares and any deaths. It costs several values
+    /// instead of one in each message, about two for each level of the tree at most.
     ///
-    /// All ranks give the same order; without one it is [`Order::Arrival`], and always [`Order::Fixed`] for
-    /// bodies that do not commute.
+    /// All ranks give the same order. The default is [`Order::Arrival`]; bodies that do not commute always
+    /// have [`Order::Fixed`].
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Leaves what is folded of this rank's share in shared memory, anew after each `grains` grains (PR-7). If
-    /// the process dies, it counts, and the survivors compute only the rest. All ranks give the same number.
+    /// Writes the partial value of this rank's share to shared memory after each `grains` grains (PR-7). If
+    /// the process dies, this progress counts, and the survivors compute only the rest. All ranks give the
+    /// same number.
     ///
-    /// It costs encoding what is folded so far, and a copy of it. It does not outlive the host. Where there is
-    /// no room for it, the call goes on without.
+    /// Each write costs an encoding and a copy of the partial value. Progress does not outlive its host. If
+    /// shared memory has no room for it, the call goes on without.
     ///
-    /// Without it, what a rank has folded before it contributes goes with its process.
+    /// Without it, all grains of a rank that dies before it contributes are computed again.
     pub fn progress(mut self, grains: u64) -> Self {
         self.progress = Some(grains.max(1));
         self
@@ -175,10 +176,10 @@ impl<'g> RecoverySegment<'g> {
 
     /// Relieves slow ranks of grains that they have not begun. All ranks give the same.
     ///
-    /// The ranks first fold a small part, then the rest in proportion to how fast each was. A rank that takes
-    /// an eighth longer than its pace promised contributes what it has, and what is left of its share is
-    /// divided anew. So no index is folded twice for the sake of balance. It costs one more reduction, and
-    /// another few where ranks turn out slower or faster than before.
+    /// The ranks first fold a small part, then the rest in proportion to the speed of each. A rank that takes
+    /// an eighth longer than its pace promised contributes the grains that it has folded, and the rest of its
+    /// share is divided anew. So no index is folded twice for the sake of balance. It costs one more
+    /// reduction, and a few others if ranks become slower or faster.
     ///
     /// Without it all shares are equal, and the call takes as long as the slowest rank.
     pub fn balance(mut self) -> Self {
@@ -193,26 +194,27 @@ impl<'g> RecoverySegment<'g> {
         self
     }
 
-    /// What of each contribution outlives its owner; see [`Protection`]. What goes with its owner all the
-    /// same is computed again. All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
+    /// Chooses whether each contribution has a replica, and where: see [`Protection`]. Contributions that are
+    /// lost nevertheless are computed again. All ranks give the same level. The default is
+    /// [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = protection;
         self
     }
 
-    /// Folds this rank's share of the indices with `fold`, grain by grain, and after a death a part of what
-    /// is left of the dead rank's share, too.
+    /// Folds this rank's share of the indices with `fold`, grain by grain, and after a death a part of the
+    /// dead rank's share, too.
     ///
-    /// `fold` is given the indices of one grain. It has to give the same at every rank, whatever was folded
-    /// before: with [`Order::Arrival`] as far as it matters to the application, with [`Order::Fixed`] bit by
+    /// `fold` is given the indices of one grain. For the same indices it has to give the same value at every
+    /// rank: with [`Order::Arrival`] as far as it matters to the application, with [`Order::Fixed`] bit by
     /// bit.
     ///
     /// # Errors
-    /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: nobody else has heard of the call.
-    /// [`SegmentError::Reduce`]: this rank cannot go on with the segment. A rank that was given up hears
-    /// [`ReduceError::Fenced`], and the others compute its share; ranks that disagree on indices, grain,
-    /// order, progress, balance or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there
-    /// is no value in which each index counts once.
+    /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: no other rank has heard of the call.
+    /// [`SegmentError::Reduce`]: this rank cannot go on with the segment. A rank that was declared failed
+    /// hears [`ReduceError::Fenced`], and the others compute its share; ranks that disagree on indices,
+    /// grain, order, progress, balance or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`],
+    /// [`SegmentError::Incomplete`]: there is no value in which each index counts once.
     /// # Source
     /// PR §3 (PR-1, PR-3, PR-4, PR-6, PR-7).
     pub async fn fold<B, F>(self, mut fold: F) -> Result<Folded<B>, SegmentError>

@@ -30,23 +30,23 @@ pub struct SerialSegment<'g> {
     among: Option<&'g Group>,
 }
 
-/// What a serial recovery segment yields. All ranks receive the same.
+/// The outcome of a serial recovery segment, the same at all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed<T> {
-    /// What most of those who have computed it have found.
+    /// The value of the majority of the ranks that have computed it.
     pub value: T,
-    /// Whose values were compared: three ranks, or all that live if there are fewer.
+    /// The ranks whose values were compared: three, or all that live if there are fewer.
     pub computed: Path,
-    /// Those of them that have found something else.
+    /// Those of them with another value.
     pub deviating: Path,
 }
 
 impl Session {
-    /// Computing that only one rank would do, done by three and compared bit by bit (PR-2).
+    /// A value that three ranks compute and compare bit by bit (PR-2).
     ///
     /// Every rank of the group calls it. The first three compute the value, others take the place of those
-    /// that die meanwhile, and all ranks receive what most of them have found. Who has found something else
-    /// is told.
+    /// that die meanwhile, and all ranks receive the value of the majority. The outcome names the ranks with
+    /// another value.
     ///
     /// ```no_run
     /// # use everfold::prelude::*;

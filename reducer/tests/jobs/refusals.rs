@@ -119,7 +119,9 @@ async fn a_body_over_the_limit(session: Session) -> everfold::Result<()> {
     assert_eq!(refused, Refusal::BodyTooLarge { rank: me, bytes, limit: LIMIT });
     assert_eq!(
         refused.to_string(),
-        format!("the body of rank {me} has 100008 bytes; the limit of this job is 100000")
+        format!(
+            "the body of rank {me} has 100008 bytes; the limit of this job is 100000 (Config::body_bytes_max)"
+        )
     );
     if me == 1 {
         assert!(matches!(refusal(session.allreduce("array", array()).start()), Refusal::BodyTooLarge { .. }));
@@ -270,6 +272,7 @@ async fn a_rank_that_leaves(session: Session) -> everfold::Result<()> {
     assert_eq!(among_the_rest.await?.value.is_some(), session.rank() == 0);
     // Also what is called later.
     assert_eq!(refusal(session.allreduce("after", body()).await), expected);
-    assert_eq!(expected.to_string(), "ranks {3} closed their sessions without contributing");
+    let told = expected.to_string();
+    assert!(told.starts_with("ranks {3} closed their sessions without contributing"), "{told}");
     works(&session, "the rest", rest).await
 }

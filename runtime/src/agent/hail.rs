@@ -31,15 +31,15 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum HailError {
     /// There is none, and none can be started.
-    #[error("no agent: {0}")]
+    #[error("this process has no agent, and cannot start one: {0}")]
     NotFound(io::Error),
     /// Another user's process listens where the agent should. It has learnt nothing of the job.
-    #[error("no agent: {0}")]
+    #[error("this process cannot reach the agent of its host: {0}")]
     Squatted(Stranger),
     /// The process that listens there does not belong to the job, or the connection broke.
     #[error("the agent of this host refuses this process: {0}")]
     Handshake(#[from] HandshakeError),
-    /// It takes this process not in.
+    /// It does not take this process in.
     #[error("the agent of this host does not take this process in: {0}")]
     Refused(#[from] NoAgent),
 }
@@ -66,12 +66,12 @@ pub struct OwnAgent {
     board: Option<OwnedFd>,
     /// The files of this rank's vault, where ranks come back.
     vault: Option<[File; 2]>,
-    /// What the vault is to be filled with.
+    /// The replica from which the vault is to be filled, if any.
     origin: Option<Origin>,
     stands_by: bool,
 }
 
-/// What a rank tells its agent of itself.
+/// A rank as it introduces itself to its agent.
 #[allow(missing_docs)]
 pub struct About<'a> {
     pub key: &'a Key,
@@ -126,7 +126,8 @@ impl OwnAgent {
         self.vault.take()
     }
 
-    /// What the vault is to be filled with, if an earlier process of this rank was on another host.
+    /// The replica from which the vault is to be filled, if an earlier process of this rank was on another
+    /// host.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What a process and the agent of its host say to each other, over a Unix socket that carries descriptors.
+//! Messages between a process and the agent of its host, over a Unix socket that carries descriptors.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -52,7 +52,7 @@ pub(super) struct Welcome {
     pub board: bool,
     /// Whether the files of the rank's vault follow.
     pub vault: bool,
-    /// What the vault, which is empty, is to be filled with.
+    /// The replica from which the empty vault is to be filled, if any.
     pub origin: Option<Origin>,
     /// Whether the process stands by: it follows the one at that origin, which lives.
     pub stands_by: bool,
@@ -112,7 +112,7 @@ impl Line {
         write_frame(&mut self.stream, what, FRAME_BYTES_MAX, &mut self.outward).await
     }
 
-    /// Hears what comes next.
+    /// Hears the next message.
     pub async fn hear<T: DeserializeOwned>(&mut self) -> Result<T, HandshakeError> {
         read_frame(&mut self.stream, FRAME_BYTES_MAX, &mut self.inward).await
     }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `host` | the agent's thread |
 //! | `hail` | how a rank finds its agent and hands its memory over |
-//! | `line` | what the two say to each other |
+//! | `line` | the messages between the two |
 //! | `remains` | the memory that processes have handed over, served to other hosts |
 //! | [`start`] | how a rank starts an agent where there is none |
 

@@ -1,11 +1,11 @@
 //! The memory that the processes of a host have handed over to their agent.
 //!
-//! What a process has left is read as peers of its host read it: a window's generation stands in the region,
-//! and is compared before and after. So nothing has to be known of the process but its region, and it does
-//! not matter whether it lives.
+//! The memory of a dead process is read as peers of its host read it: a window's generation stands in the
+//! region, and is compared before and after. So the agent needs nothing but the region, and it does not
+//! matter whether the process lives.
 //!
-//! What a process [keeps](crate::memory::catalogue) stays when nobody needs its other memory any more, until
-//! the job ends, or a later process of its rank is released, too.
+//! State that a process [keeps](crate::memory::catalogue) stays when its other memory is not needed any more,
+//! until the job ends, or a later process of its rank is released, too.
 
 use std::{fs::File, io, ops::Range, sync::Arc};
 
@@ -31,7 +31,8 @@ impl Remains {
         self.0.insert(process, region);
     }
 
-    /// Gives it back to the system, once nobody reads it any more, unless its process keeps something there.
+    /// Gives a region back to the system, once no process reads it any more, unless its process keeps state
+    /// there.
     pub fn release(&self, process: ProcessId) {
         let is_earlier =
             |other: &ProcessId| other.rank == process.rank && other.incarnation.0 < process.incarnation.0;
@@ -43,7 +44,7 @@ impl Remains {
         }
     }
 
-    /// Gives back to the system what a process that has ended does not keep.
+    /// Gives back to the system the memory of a process that has ended, but for its kept state.
     pub fn thin(&self, process: ProcessId) {
         let Some(region) = self.0.get(&process).map(|region| region.clone()) else { return };
         let kept = kept(&region);

@@ -2,7 +2,7 @@
 //!
 //! A rank whose launcher is everfold's is told where its agent listens. Others look at a name in the abstract
 //! namespace of Unix sockets that only this job has: it is made of the job and its secret. The first rank
-//! that finds nobody there starts an agent for all ranks of its host, which outlives it.
+//! that finds no agent there starts one for all ranks of its host, which outlives that rank.
 //!
 //! Such an agent is this program once more. It becomes the agent before `main` begins, so that nothing of the
 //! program runs: neither does it read the program's arguments, nor does it call MPI once more under the
@@ -77,7 +77,8 @@ pub(super) async fn find(environment: &Environment, deadline: Instant) -> io::Re
             Err(error) if told.is_some() || Stranger::behind(&error).is_some() => return Err(error),
             Err(error) => error,
         };
-        // Only one rank of a host starts it. Nobody is let in at this name: to connect only shows whose it is.
+        // Only one rank of a host starts it. No connection is let in at this name: connecting only shows its
+        // user.
         match UnixListener::bind_addr(&starting) {
             Ok(_starting) => {
                 if connect_own(&name).is_err() {
@@ -88,7 +89,7 @@ pub(super) async fn find(environment: &Environment, deadline: Instant) -> io::Re
             }
             Err(_) if Instant::now() >= deadline => return Err(error),
             Err(_) => {
-                // Once: each look takes a place among those who wait there to be let in.
+                // Once: each look takes a place in the queue of connections there.
                 if !std::mem::replace(&mut has_looked, true) {
                     is_started_by_own(&starting)?;
                 }
@@ -161,8 +162,8 @@ fn start(environment: &Environment, name: &str) -> io::Result<()> {
     if is_ready { Ok(()) } else { Err(io::Error::other("the agent has ended at once")) }
 }
 
-/// Goes on as a child of nobody here, in a session of its own. The program that has this rank's code may wait
-/// for any of its children, and signals to the ranks' group, as from a terminal, are not meant for the agent.
+/// Goes on as no rank's child, in a session of its own. The rank's program may wait for any of its children,
+/// and signals to the ranks' group, as from a terminal, are not meant for the agent.
 fn leave_family() -> io::Result<()> {
     setsid()?;
     // SAFETY: both processes make system calls alone from here on.
@@ -196,7 +197,7 @@ extern "C" fn before_main() {
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
-/// Is the agent, until nobody needs it.
+/// Is the agent, until it is not needed any more.
 fn run() -> io::Result<()> {
     // What `std` does before `main`: writing to a peer that is gone is an error, and no signal.
     // SAFETY: no other thread runs yet.
@@ -228,7 +229,7 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the rank that has started this agent, and keeps nobody waiting for the end of this output.
+/// Tells the rank that has started this agent, and closes the output, for whose end a launcher may wait.
 fn say_ready() -> io::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(b"!")?;

@@ -1,4 +1,4 @@
-//! Does what the machine wants done.
+//! Carries out the actions of the machine.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -14,7 +14,7 @@ use crate::{
     transport::control::LoopbackName,
 };
 
-/// What is done when nothing is locked any more.
+/// A deed that follows once the machine is unlocked.
 pub(super) enum Deed {
     /// Tells the application an outcome, which wakes it up.
     Answer(Answer, Box<Result<Completed, CallError>>),
@@ -26,7 +26,7 @@ pub(super) enum Deed {
 }
 
 impl Driver {
-    /// Does what the machine wants done.
+    /// Carries out the actions of the machine.
     pub(super) fn act(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
         let mut deeds = Vec::new();
         while let Some(action) = inner.part.poll_action() {

@@ -1,4 +1,4 @@
-//! What a rank does so that a later process of it can go on where it was.
+//! Notes of a rank from which a later process of it can go on.
 
 use std::{pin::pin, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
 impl Driver {
-    /// What is noted for later processes, where ranks come back.
+    /// The result log for later processes, where ranks come back.
     pub(crate) fn log(&self) -> Option<&ResultLog> {
         self.log.as_deref()
     }
@@ -49,7 +49,7 @@ impl Driver {
         }
     }
 
-    /// Answers a call from the log, as soon as what is noted there of it is in the replica, too.
+    /// Answers a call from the log, as soon as its outcome there is in the replica, too.
     fn answer_once_it_counts(
         &self,
         reduction: ReductionId,
@@ -158,7 +158,8 @@ impl Driver {
         drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
     }
 
-    /// Goes on although an outcome cannot be noted. Returns false if nobody may hear of the outcome.
+    /// Goes on although an outcome cannot be noted. Returns false if the program must not hear of the
+    /// outcome.
     fn go_on_unnoted(self: &Arc<Self>, reason: String) -> bool {
         let forbidden = self.log.as_ref().map_or(Ok(false), |log| log.forbid());
         match forbidden {
@@ -179,7 +180,7 @@ impl Driver {
     }
 }
 
-/// Writes into the log how a call has ended, and what it has brought.
+/// Writes the end of a call, and its result, into the log.
 fn write(log: &ResultLog, share: &Share, reduction: ReductionId, spec: u64, end: &End) -> Result<(), String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let is_received = matches!(end, End::Received(_));

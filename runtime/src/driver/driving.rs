@@ -1,4 +1,4 @@
-//! What the I/O thread does, until all is over.
+//! The loop of the I/O thread, from the beginning to the end of the job.
 
 use std::{io, mem, sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ impl Driver {
 
     /// Sends what could not be sent at once, and lets time pass, until all is over.
     async fn drive(self: &Arc<Self>) -> io::Result<()> {
-        // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence
+        // A master that is frozen takes nothing after a while; do not wait for it longer than a silence
         // lasts.
         let mut patience: Option<tokio::time::Instant> = None;
         loop {

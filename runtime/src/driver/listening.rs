@@ -10,14 +10,14 @@ use tokio::io::unix::AsyncFd;
 use super::{Driver, placed::Settled};
 use crate::{descriptors::patiently, memory::board::Bell};
 
-/// Where a runtime hears of what this rank waits for.
+/// The descriptors on which a runtime hears the master and the bell.
 struct Ears {
     line: AsyncFd<Arc<OwnedFd>>,
     bell: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 impl Driver {
-    /// Takes in what the master has said. Returns false if it says nothing more.
+    /// Takes in the messages of the master. Returns false if it says nothing more.
     fn hear(self: &Arc<Self>) -> bool {
         let frame_bytes_max = Limits::default().frame_bytes_max;
         let frame = |header, messages: Vec<ToWorker>| {
@@ -40,8 +40,8 @@ impl Driver {
         }
     }
 
-    /// Waits for what the master says or the bell announces, and takes it in. Returns false if the master
-    /// says nothing more.
+    /// Waits for a message of the master or for the bell, and takes it in. Returns false if the master says
+    /// nothing more.
     async fn attend(self: &Arc<Self>, ears: &Ears) -> io::Result<bool> {
         tokio::select! {
             biased;

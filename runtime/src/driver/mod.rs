@@ -6,13 +6,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `acting` | what the machine wants done |
-//! | `driving` | what the I/O thread does, until all is over |
+//! | `acting` | carrying out the actions of the machine |
+//! | `driving` | the loop of the I/O thread |
 //! | `listening` | hearing the master |
 //! | `placed` | calls on the board |
 //! | `teams` | deputies |
 //! | `standing` | standing by, and taking a place |
-//! | `coming_back` | what later processes of this rank go on from |
+//! | `coming_back` | notes from which later processes of this rank go on |
 
 use std::{
     collections::BTreeMap,
@@ -66,7 +66,7 @@ mod teams;
 use placed::{Part, Publish, Settled};
 use standing::Standing;
 
-/// A worker: its machine, and what that acts on.
+/// A worker: its machine, and the shares, windows, peers and connections on which that acts.
 pub(crate) struct Driver {
     config: RankConfig,
     pub(crate) windows: Arc<Windows>,
@@ -75,7 +75,7 @@ pub(crate) struct Driver {
     copier: Copier,
     peers: Arc<Peers>,
     deputies: Deputies,
-    /// Notified once this process knows who is in the job.
+    /// Notified once this process knows the peers of its job.
     met: Notify,
     failed: watch::Sender<Path>,
     gone: watch::Sender<Option<Gone>>,
@@ -126,7 +126,7 @@ struct Inner {
 /// A call of the application.
 struct OpenCall {
     share: Arc<Share>,
-    /// Stands for what it was called with, where ranks come back.
+    /// A hash of its specification, where ranks come back.
     spec: u64,
     answer: Option<Answer>,
 }
@@ -236,8 +236,7 @@ impl Driver {
         news.unwrap_or_else(|| broadcast::Sender::new(1).subscribe())
     }
 
-    /// What has happened in the job since this process joined, and what happens from now on: for the first
-    /// that asks. Later ones hear what happens from now on.
+    /// All news since this process joined, for the first listener. Later ones hear only new ones.
     pub(crate) fn all_news(&self) -> broadcast::Receiver<News> {
         let early = self.lock().early_news.take();
         early.unwrap_or_else(|| self.news())

@@ -23,7 +23,7 @@ use crate::{
 /// The machine of this rank, and its calls on the board.
 pub(super) type Part = Participant<SharedWords, (Body, Answer)>;
 
-/// What has become of calls on the board.
+/// Calls that have left the board, and how they ended.
 pub(super) type Settled = everfold_worker::participant::Settled<SharedWords, (Body, Answer)>;
 
 /// Makes a call that was on the board one for the master.
@@ -66,7 +66,7 @@ impl Driver {
         placed.map(drop).map_err(back)
     }
 
-    /// Takes in what has become of the calls that are on the board.
+    /// Takes in the ends of calls that are on the board.
     pub(super) fn look(self: &Arc<Self>) {
         let mut inner = self.lock();
         let settled = self.settle(&mut inner);
@@ -99,7 +99,7 @@ impl Driver {
     /// Lends the machine of this rank with its calls on the board, and the way to publish such a call.
     fn lend<R>(&self, inner: &mut Inner, how: impl FnOnce(&mut Part, Publish<'_>) -> R) -> R {
         let Inner { part, calls, limits, .. } = inner;
-        // What lies on the board the master takes from there as it is.
+        // The master takes a contribution from the board as it is.
         let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..*limits };
         how(part, &mut |Placed { reduction, name, spec, with: (body, to) }, _| match Share::new(
             self.config.process,

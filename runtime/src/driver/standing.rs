@@ -1,8 +1,8 @@
-//! What a process does that stands by: it follows an earlier one of its rank, which lives, and takes its place when
-//! that one has died.
+//! Standing by: a process follows an earlier one of its rank, which lives, and takes its place when that one
+//! has died.
 //!
-//! Its program runs meanwhile, and is answered from what the earlier process notes. The machine hears of nothing:
-//! it begins when this process joins.
+//! Its program runs meanwhile, and its calls are answered with the outcomes that the earlier process notes.
+//! The machine hears nothing of that: it begins when this process joins.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Standing {
         self.has_failed = true;
     }
 
-    /// Takes in that this process takes no place. If it is just not needed, nobody hears more of it.
+    /// Takes in that this process takes no place. If it is only not needed, it ends silently.
     pub fn end(self) {
         self.held.filter(|_| self.has_failed).into_iter().for_each(Held::show_errors);
     }
@@ -89,7 +89,7 @@ impl Driver {
         }
     }
 
-    /// Tells the master that this process stands by, and hears who is in the job: the program can begin.
+    /// Tells the master that this process stands by, and hears the peers of the job: the program can begin.
     async fn meet_as_standby(self: &Arc<Self>) -> Result<(), JoinError> {
         {
             let mut inner = self.lock();
@@ -107,7 +107,7 @@ impl Driver {
                 });
             };
             let heard = self.inlet.hear(everfold_protocol::spec::Limits::default().frame_bytes_max, frame);
-            // Nobody needs it, if the master hangs up.
+            // If the master hangs up, this standby is not needed.
             heard.map_err(|_| JoinError::from(Gone::MasterLost))?;
             ready.clear_ready();
         }
@@ -136,7 +136,8 @@ impl Driver {
         }
     }
 
-    /// Goes on as any process that has come in place of another one, once the master knows what that has noted.
+    /// Goes on as any process that has come in place of another one, once the master knows the notes of that
+    /// one.
     pub(super) fn take_place(self: &Arc<Self>, inner: &mut Inner) {
         let (Some(standing), Some(log)) = (inner.standing.take(), self.log.clone()) else { return };
         let caught_up = log.caught_up().map(Event::CaughtUp);

@@ -1,4 +1,4 @@
-//! What deputies are told, and what the deputy here has to say (see [`crate::deputies`]).
+//! Messages to deputies, and from the deputy here (see [`crate::deputies`]).
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Driver {
         }
     }
 
-    /// Tells the master what the deputy here has to say, and wakes up when that is due.
+    /// Passes the reports of the deputy here on to the master, and wakes up for its next timer.
     pub(super) fn report(self: &Arc<Self>, reports: Vec<ToMaster>) {
         let mut inner = self.lock();
         reports.into_iter().for_each(|report| inner.outlet.push(report));

@@ -11,7 +11,7 @@ pub(super) struct Array {
     pub bytes: usize,
     /// Where partials grow, unless they do in the original itself.
     pub partial: Mutex<Option<(Arc<Buffer>, Data)>>,
-    /// Whether partials grow in the original, because nobody else reads it.
+    /// Whether partials grow in the original, because no other process reads it.
     pub in_place: bool,
     pub element_bytes: usize,
     pub accumulate: Accumulate,
@@ -45,8 +45,8 @@ pub(super) fn handed_back() -> BodyError {
 }
 
 impl Array {
-    /// Takes in that the partial is folded anew from this byte on: what was copied there of a result is no
-    /// more.
+    /// Takes in that the partial is folded anew from this byte on: a part of a result that was copied there
+    /// is gone.
     pub fn forget_result(&self, start: u64) {
         let mut progress = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
         if progress.beside {

@@ -5,7 +5,7 @@ use std::{cell::Cell, ops::Range};
 use everfold_protocol::{Path, ProcessId, message::Task};
 use everfold_worker::machine::ExecutionError;
 
-/// What a fold is doing. Operands are numbered from the left, sources in the order of the task.
+/// The step that a fold is at. Operands are numbered from the left, sources in the order of the task.
 #[derive(Clone, Copy, Debug, Default)]
 enum Step {
     /// Nothing of the application's.
@@ -77,8 +77,8 @@ fn all(paths: &[&Path]) -> Path {
     paths.iter().flat_map(|path| path.iter()).collect()
 }
 
-/// Those of `operands` that are most likely to blame: what was combined well before is not suspected while
-/// there is something that was not.
+/// Those of `operands` that are most likely to blame: operands that were combined well before are suspected
+/// only if all were.
 fn suspects(operands: &[&Path]) -> Path {
     let originals: Vec<&Path> = operands.iter().copied().filter(|path| path.len() == 1).collect();
     if originals.is_empty() { all(operands) } else { all(&originals) }

@@ -101,8 +101,8 @@ impl Share {
             }
             Kind::Array(array) => {
                 let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
-                // All originals are folded; nobody reads this one any more, unless it is itself a part of the
-                // result.
+                // All originals are folded; no process reads this one any more, unless it is itself a part of
+                // the result.
                 let progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let in_result = |window: &WindowRef| {
                     let pieces = pieces.iter().map(|piece| &piece.data);
@@ -168,8 +168,8 @@ impl Share {
         ExecutionError { fault: Fault::Unreachable, ..ExecutionError::blame(self.me, error) }
     }
 
-    /// Copies `parts`, one after the other. Some are asked for ahead: they lie at different peers, and
-    /// nobody's link waits for the end of another's answer.
+    /// Copies `parts`, one after the other. Some are asked for ahead: they lie at different peers, so no link
+    /// waits for the end of another peer's answer.
     async fn collect_parts(
         &self,
         peers: &Peers,
@@ -219,8 +219,8 @@ impl Share {
 }
 
 impl Array {
-    /// What lies behind the byte `done`, in parts: long ones would keep this rank at one peer, and staging
-    /// long.
+    /// The pieces behind the byte `done`, in parts: long pieces would keep this rank at one peer, and would
+    /// need long staging buffers.
     fn parts(&self, pieces: Vec<Piece>, done: u64) -> Vec<Piece> {
         let element_bytes = self.element_bytes.max(1) as u64;
         let longest = (PART_BYTES / element_bytes).max(1) * element_bytes;
@@ -243,7 +243,7 @@ pub(super) fn copy(
     range: ByteRange,
     process: ProcessId,
 ) -> Result<(), ExecutionError> {
-    // A peer may still read what is about to be overwritten, for a task that was given up.
+    // A peer may still read the bytes that are about to be overwritten, for a task that was given up.
     let mut target = target.write(range.start, range.len).map_err(|error| ExecutionError {
         fault: Fault::Unreachable,
         ..ExecutionError::blame(process, error)

@@ -34,7 +34,8 @@ pub(super) struct Copies(Mutex<BTreeMap<ProcessId, Replica>>);
 /// What there is for the replica of one original.
 #[derive(Debug)]
 struct Replica {
-    /// Room for all of it in the region. It stays until the share goes, whatever the keeper releases before.
+    /// Room for all of it in the region. It stays until the share goes, even if the keeper releases replicas
+    /// before.
     room: Option<Arc<Buffer>>,
     window: Option<WindowRef>,
 }
@@ -49,7 +50,7 @@ impl Copies {
     fn room(&self, source: &Source, how: KeepAs, region: Option<&Arc<Region>>) -> Option<Arc<Buffer>> {
         let mut replicas = self.lock();
         let replica = replicas.entry(source.process).or_insert_with(|| {
-            // What is on its way to disk leaves memory again.
+            // A replica on its way to disk leaves memory again.
             let region = region.filter(|_| how.writing == Writing::Never);
             let block = usize::try_from(source.data.len()).ok().and_then(|len| region?.allocate(len));
             Replica { room: block.map(|block| Buffer::new(Box::new(block))), window: None }
@@ -58,7 +59,7 @@ impl Copies {
     }
 }
 
-/// Bytes of a buffer, for as long as somebody has them.
+/// Bytes of a buffer, lent for as long as this lives.
 struct Lent(ReadLease);
 
 impl AsRef<[u8]> for Lent {
@@ -68,11 +69,11 @@ impl AsRef<[u8]> for Lent {
 }
 
 impl Share {
-    /// Puts `bytes`, which are `range` of `source`'s original or all of it, where they outlive this process, if
-    /// that is possible. Nobody may hold what lay there before.
+    /// Puts `bytes`, which are `range` of `source`'s original or all of it, where they outlive this process,
+    /// if that is possible. No reader may hold the bytes that lay there before.
     ///
     /// # Errors
-    /// Somebody reads what was there before.
+    /// A reader holds the bytes that were there before.
     pub(crate) async fn shelter_copy(
         &self,
         source: &Source,

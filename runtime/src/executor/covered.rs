@@ -41,7 +41,7 @@ impl Covered {
 mod tests {
     use super::*;
 
-    /// All ranges within so many bytes.
+    /// All ranges within this many bytes.
     fn ranges(bytes: u64) -> impl Iterator<Item = ByteRange> {
         (0..bytes).flat_map(move |start| (1..=bytes - start).map(move |len| ByteRange { start, len }))
     }

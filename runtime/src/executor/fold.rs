@@ -1,4 +1,4 @@
-//! Doing tasks: what is read from peers is folded into this rank's partial.
+//! Executing tasks: sources are read from peers and folded into this rank's partial.
 
 use std::{
     ops::Range,
@@ -36,8 +36,8 @@ use crate::{
 };
 
 impl Share {
-    /// Does `task`: reads its sources and folds them into this rank's partial. `done` hears where that is
-    /// readable and what it cost, or whose data it could not be done with; the partial is then as it was.
+    /// Executes `task`: reads its sources and folds them into this rank's partial. `done` hears where that is
+    /// readable and its counters, or the culprit; then the partial is as it was.
     pub async fn execute(
         self: Arc<Self>,
         peers: &Peers,
@@ -89,7 +89,7 @@ impl Share {
                 let task_ns = fetch_ns + started.elapsed().as_nanos() as u64;
                 (data, TaskCounters { task_ns, fetch_ns, fetched_bytes: bytes as u64, last, others_ns })
             });
-            // What the master hears next may be that the body goes back to the application.
+            // The master may now let the body go back to the application.
             drop((self, fetched));
             done(result);
         };
@@ -205,7 +205,7 @@ impl Share {
                 self.partial(array).map_err(|error| ExecutionError::blame(self.me, error))?;
             (partial, Some(data))
         };
-        // A peer may still read what is about to be overwritten, for a task that was given up.
+        // A peer may still read the bytes that are about to be overwritten, for a task that was given up.
         let busy =
             |error| ExecutionError { fault: Fault::Unreachable, ..ExecutionError::blame(self.me, error) };
         let sources: Vec<&[u8]> = fetched.iter().map(|bytes| &**bytes).collect();
@@ -299,7 +299,7 @@ fn last_and_others_ns(sources: &[Source], times: &[Duration]) -> (Option<Rank>, 
     (last.map(|at| sources[at].process.rank), others_ns)
 }
 
-/// What is to be folded, if all of it came with the task.
+/// The sources, if all of them came with the task.
 fn inlined(sources: &[Source]) -> Option<Vec<Fetched>> {
     let inlined = |source: &Source| match &source.data {
         Data::Inline(bytes) => Some(Fetched::Inline(bytes.clone())),

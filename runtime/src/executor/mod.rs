@@ -1,7 +1,8 @@
-//! One rank's share of a reduction, and what is done with it: fold, publish, collect.
+//! One rank's share of a reduction: folding, publishing and collecting it.
 //!
 //! Reading peers is asynchronous; folding runs on the runtime's threads for blocking work, never on the
-//! thread that serves windows and messages. Only what is shorter than a hand-over is folded on the spot.
+//! thread that serves windows and messages. Only bodies that take less time than a hand-over are folded on
+//! the spot.
 //!
 //! | module | holds |
 //! |---|---|
@@ -51,10 +52,10 @@ use crate::{
 };
 
 /// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
-/// Only with operations that are ours: nobody knows how long others take.
+/// Only with predefined operations: the time of others is unknown.
 const ON_THE_SPOT_BYTES: usize = 256 << 10;
 
-/// What this rank put into a reduction and what has become of it.
+/// This rank's original in a reduction, its partials, and its result.
 #[derive(Debug)]
 pub struct Share {
     me: ProcessId,
@@ -68,9 +69,9 @@ pub struct Share {
     shown: Shown,
     /// Replicas of others' originals.
     copies: Copies,
-    /// What the original was, if partials grow in it and it may have to be contributed again.
+    /// A copy of the original, if partials grow in it and it may have to be contributed again.
     saved: Option<Bytes>,
-    /// Whether an attempt in teams is given up, and who waits for what it reads.
+    /// Whether an attempt in teams is given up; tasks that still read hear so.
     given_up: AtomicBool,
     waiting: Notify,
     kind: Kind,
@@ -93,7 +94,7 @@ impl std::fmt::Debug for Kind {
     }
 }
 
-/// What is in store for a share.
+/// The future of a share, as far as its memory depends on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prospects {
     /// It is copied where it outlives this process, if there is room.
@@ -200,8 +201,8 @@ impl Share {
         matches!(&self.kind, Kind::Array(array) if array.predefined)
     }
 
-    /// Whether giving the body back takes longer than handing that over to another thread. Of an object
-    /// nobody knows.
+    /// Whether giving the body back takes longer than handing that over to another thread. Of an object it is
+    /// not known.
     pub fn is_long_to_drop(&self) -> bool {
         match &self.kind {
             Kind::Array(array) => array.bytes > 1 << 20,

@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Share {
-    /// Makes the body of a `result` that lies in the partial: takes that, if both are memory of the same
-    /// kind, or copies it. Nobody else needs it any more.
+    /// Makes the body of a `result` that lies in the partial: takes the partial, if both are memory of the
+    /// same kind, or copies it. No other process needs it any more.
     async fn put_in_place(
         &self,
         result: Arc<Buffer>,
@@ -83,13 +83,13 @@ impl Share {
     }
 }
 
-/// Gives a buffer back to its owner, of which nothing is shown any more, once nobody reads it.
+/// Gives a buffer without windows back to its owner, once no process reads it.
 async fn alone(mut buffer: Arc<Buffer>) -> Box<dyn Memory> {
     loop {
         buffer.idle().await;
         match buffer.into_owner() {
             Ok(owner) => return owner,
-            // Somebody is about to see that it is not there for it any more.
+            // Another thread is about to drop it.
             Err(held) => buffer = held,
         }
         tokio::task::yield_now().await;

@@ -1,11 +1,11 @@
-//! What a keeper must know, and how much it may use.
+//! The configuration of a keeper, with its limits.
 
 use std::path::PathBuf;
 
 use everfold_protocol::{JobId, ProcessId};
 use everfold_storage::Durability;
 
-/// What a keeper must know.
+/// The configuration of a keeper.
 #[derive(Clone, Debug)]
 pub struct KeeperConfig {
     /// Directory below which jobs keep their files; see

@@ -1,9 +1,9 @@
-//! The keeper: what is kept, what is released, how much at most.
+//! The keeper: keeping and releasing replicas, within limits.
 //!
-//! A reduction is known from the first thing that is kept of it until it is released. Releasing it drops what
-//! is in memory and one end of a channel, whose other ends are with everything of it that is still on its way
-//! to disk: that is how it learns that it is not wanted any more. Jobs are queued under the same lock, so
-//! that the removal of a reduction's records comes after the last of them.
+//! A reduction is known from its first replica here until it is released. Releasing it drops its replicas in
+//! memory and one end of a channel, whose other ends are with its replicas on their way to disk: so these are
+//! dropped, too. Jobs are queued under the same lock, so that the removal of a reduction's records comes
+//! after the last of them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,8 +23,8 @@ use super::{
     writer::{Job, Put, Writer},
 };
 
-/// Released reductions that are remembered, to refuse what comes late. One that is forgotten costs room until
-/// the keeper is closed, and mixes up nothing: an id never names two reductions.
+/// Released reductions that are remembered, to refuse late replicas. A late replica of a forgotten one costs
+/// room until the keeper is closed, and does no other harm: an id never names two reductions.
 const RELEASED_MAX: usize = 4096;
 /// Bytes from which giving memory back takes longer than handing that over to another thread.
 const LONG_DROP_BYTES: u64 = 1 << 20;

@@ -2,16 +2,16 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`front`] | the keeper: what is kept, what is released, how much at most |
-//! | `config` | how much it may use, and where |
+//! | [`front`] | the keeper: keeping and releasing replicas, within limits |
+//! | `config` | its limits, and its directory |
 //! | `writer` | the one thread that writes to disk; it gives way to folding |
 //! | `disk` | this process's store, and those that dead processes of this host left |
 //! | [`kept`] | a contribution that a keeper holds, as a window shows it |
-//! | [`error`] | why something could not be kept or read |
+//! | [`error`] | why a replica could not be kept or read |
 //!
-//! Invariants: what was acknowledged is held with the stated durability until its reduction is released (I5);
-//! nothing of a released reduction comes back; memory and queue have limits (I6); a broken disk costs
-//! protection and nothing else.
+//! Invariants: an acknowledged replica is held with the stated durability until its reduction is released
+//! (I5); no replica of a released reduction comes back; memory and queue have limits (I6); a broken disk
+//! costs protection and nothing else.
 //!
 //! Deliberately absent: any decision about what to keep and where, and sending it to other processes.
 

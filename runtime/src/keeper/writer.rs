@@ -1,12 +1,13 @@
 //! The one thread that writes to disk.
 //!
-//! It gives way to folding, and so do the database's own threads, but not for ever: somebody may wait for
-//! what it writes, and where the application computes on every core the lowest priority would be none at all.
+//! It gives way to folding, and so do the database's own threads, but not for ever: a reduction may wait for
+//! a replica, and if the application computes on every core, the lowest priority would get no time at all.
 //! Jobs are done in the order in which they come.
 //!
-//! A disk that refuses is tried again with the next record, in the store that is open: what that store has
-//! acknowledged can still be read from it, which a store that was closed and cannot be opened again would not
-//! allow. Only what is slow to fail is not tried for every record: opening, and a disk that stands still.
+//! A disk that refuses is tried again with the next record, in the store that is open: acknowledged records
+//! can still be read from it, and not from a store that was closed and cannot be opened again. Only
+//! operations that are slow to fail are not tried for every record: opening, and writing to a disk that
+//! stands still.
 
 use std::{
     io,

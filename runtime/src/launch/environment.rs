@@ -1,4 +1,4 @@
-//! What a process finds in its environment about the job it belongs to.
+//! The variables of its environment by which a process finds its job.
 //!
 //! | variable | holds | if it is not set |
 //! |---|---|---|
@@ -52,7 +52,7 @@ const AGENT: &str = "EVERFOLD_AGENT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
 /// Names the file that chooses recoveries.
 pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
-/// Label of what a host shares with others that may fail together.
+/// Label of the hosts that may fail together with this one.
 pub const DOMAIN: &str = "EVERFOLD_DOMAIN";
 /// Names the plan of checkpoints.
 pub const PLAN: &str = "EVERFOLD_PLAN";
@@ -141,7 +141,7 @@ pub enum EnvironmentError {
     /// A variable is needed because another one is set.
     #[error("{because} is set, but {variable} is not: set both, or neither to start alone")]
     Missing {
-        /// What is not set.
+        /// The variable that is not set.
         variable: &'static str,
         /// What makes it necessary.
         because: &'static str,
@@ -151,9 +151,9 @@ pub enum EnvironmentError {
     Malformed {
         /// The variable.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should hold.
+        /// The values that make sense.
         expected: &'static str,
     },
     /// The rank does not exist in a job of that size.
@@ -319,7 +319,7 @@ pub(super) fn secret(lookup: &impl Fn(&str) -> Option<String>) -> Result<Secret,
     Secret::from_hex(text).ok_or(EnvironmentError::MalformedSecret { variable, characters })
 }
 
-/// Longest file that is read for the secret: what is longer holds something else, and may have no end.
+/// Longest file that is read for the secret: a longer one is another file, and may have no end.
 const SECRET_FILE_BYTES_MAX: u64 = 4 << 10;
 
 fn read_short(path: &str) -> io::Result<String> {

@@ -1,4 +1,4 @@
-//! What happens to a job, for those who watch it from outside.
+//! Events of a job, for those who watch it from outside.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What a process prints that stands by.
+//! The output of a process that stands by.
 //!
 //! The first process of its rank prints the same. So it is held back until that is known to have printed it, and
 //! shown if this process takes its place: no line is lost, and few come twice. If its program fails, stderr says
@@ -19,7 +19,7 @@ use nix::{
     sys::memfd::{MFdFlags, memfd_create},
 };
 
-/// Our stdout and stderr, as long as what is printed there is held back.
+/// Our stdout and stderr, as long as output there is held back.
 #[derive(Debug)]
 pub(crate) struct Held([Stream; 2]);
 
@@ -30,14 +30,14 @@ pub(crate) type Printed = [u64; 2];
 struct Stream {
     number: RawFd,
     real: File,
-    /// What is printed goes there.
+    /// Output goes there.
     memory: File,
     /// Before that all was printed by the first process, too.
     shown_from: AtomicU64,
 }
 
 impl Held {
-    /// Holds back what is printed from now on.
+    /// Holds output back from now on.
     ///
     /// # Errors
     /// What the system says. Nothing is held back then.
@@ -57,12 +57,12 @@ impl Held {
         }
     }
 
-    /// Shows what is left, and holds nothing back any more.
+    /// Shows the rest, and holds no output back any more.
     pub fn show(self) {
         self.0.iter().for_each(Stream::show);
     }
 
-    /// Shows what is left on stderr, and holds nothing back there any more.
+    /// Shows the rest of stderr, and holds no output back there any more.
     pub fn show_errors(self) {
         self.0[1].show();
     }
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// If nobody takes it, it is lost, as it would be without us.
+    /// If it cannot be written, it is lost, as it would be without us.
     fn show(&self) {
         let mut at = self.shown_from.load(Ordering::Relaxed);
         let _ = self.copy(&mut at);

@@ -1,6 +1,6 @@
 //! Which of a job's hosts this one is, if a launcher has started one `everfold run` on each.
 //!
-//! What is not said is taken from what the launcher has put into the environment:
+//! Without an option, each value is taken from the variables of the launcher:
 //!
 //! | | is found in |
 //! |---|---|
@@ -39,7 +39,7 @@ pub struct Hosts {
     pub secret: Secret,
 }
 
-/// What was said on the command line.
+/// The options of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     /// Number of hosts.
@@ -79,8 +79,8 @@ impl FromStr for HostCount {
 /// Why it is not known which of the hosts this one is.
 #[derive(Debug, thiserror::Error)]
 pub enum HostsError {
-    /// Nobody says it.
-    #[error("it is not known {what}: say {flag}, or set {variable}")]
+    /// Neither an option nor a variable says it.
+    #[error("nothing says {what}: give {flag}, or set {variable}")]
     Unknown {
         /// What.
         what: &'static str,
@@ -114,13 +114,14 @@ const INDICES: [&str; 6] = [
 ];
 
 impl Hosts {
-    /// Puts together what was said and what `lookup` finds; `None` if the job is on this host alone.
+    /// Puts together the options and the variables that `lookup` finds; `None` if the job is on this host
+    /// alone.
     ///
     /// # Errors
     /// Something is missing or malformed. Nothing is guessed then.
     pub fn find(said: Said, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, HostsError> {
         let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        // Only who asks for several hosts means what a launcher says of itself.
+        // A launcher's variables count only if several hosts are asked for.
         let asked = said.count.is_some() || said.rendezvous.is_some() || lookup(COUNTS[0]).is_some();
         let expected = "a number of hosts such as 4, or 4:6 with two spare ones";
         let count = first(said.count, &COUNTS, expected, &lookup)?;
@@ -152,7 +153,7 @@ impl Hosts {
     }
 }
 
-/// What was said, or else the first of these variables.
+/// The option, or else the first of these variables.
 fn first<T: FromStr>(
     said: Option<T>,
     names: &[&'static str],

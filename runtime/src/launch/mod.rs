@@ -2,12 +2,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`environment`] | what a process finds in its environment about its job |
-//! | [`events`] | what happens to a job, for those who watch it from outside |
+//! | [`environment`] | the variables by which a process finds its job |
+//! | [`events`] | events of a job, for those who watch it from outside |
 //! | [`hosts`] | which of a job's hosts this one is |
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
-//! | `held` | what a process prints that stands by |
-//! | `output` | carries what they print to our own streams |
+//! | `held` | the output of a process that stands by |
+//! | `output` | carries their output to our own streams |
 //! | `terminal` | whether our output ends up on a terminal, and how a line there is erased |
 //! | [`rollback`] | how often all ranks go back to their last checkpoint together |
 //! | [`place`] | which process has taken the place that an environment describes |

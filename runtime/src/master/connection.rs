@@ -66,7 +66,7 @@ impl<M: Serialize + Carry + Send + 'static> Connection<M> {
         Ok(())
     }
 
-    /// Sends what the other side has not taken yet.
+    /// Sends the frames that the other side has not taken yet.
     async fn flush(self) {
         let _turn = self.flushing.lock().await;
         while self.outlet().is_blocked() {
@@ -80,8 +80,7 @@ impl<M: Serialize + Carry + Send + 'static> Connection<M> {
         }
     }
 
-    /// Says no more than what has been said, as far as the worker takes it in time. It sees that nobody
-    /// listens any more.
+    /// Sends the remaining frames, as far as the worker takes them in time, and hangs up.
     pub(super) async fn end(self) {
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, self.clone().flush()).await;
         self.outlet().close(Shutdown::Write);

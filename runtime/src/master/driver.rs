@@ -1,4 +1,4 @@
-//! Feeds the master's machine, and does what it decides.
+//! Feeds the master's machine, and carries out its actions.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -63,11 +63,11 @@ pub(super) struct MasterDriver {
     connections: Connections,
     agents: BTreeMap<AgentId, Connection<ToAgent>>,
     patience: Patience,
-    /// The latest short array that somebody has called since messages were sent last.
+    /// The latest short array that a rank has called since messages were sent last.
     short_call: Option<ReductionId>,
-    /// Who has started the ranks of this host, and hears what all ranks are told.
+    /// The process that has started the ranks of this host, and hears the news of all ranks.
     parent: Option<mpsc::UnboundedSender<ToParent>>,
-    /// What was taken in, or said, since the latest look at the timers.
+    /// Messages received and sent since the latest look at the timers.
     intake: Intake,
     /// Whether the machine wants nothing more, ever.
     done: bool,
@@ -135,8 +135,8 @@ impl MasterDriver {
         (self.connections, self.agents)
     }
 
-    /// If others are about to call what somebody has called just now, waits for them for a short while
-    /// without going to sleep.
+    /// If other ranks are about to call a reduction that one has called just now, waits for them for a short
+    /// while without going to sleep.
     async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
         let latest = self.short_call.take().filter(|latest| self.coordinator.master().awaits_calls(*latest));
         if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {
@@ -159,7 +159,7 @@ impl MasterDriver {
         self.intake.begin(now);
     }
 
-    /// Lets the master take in what comes, and wakes ranks up that may have slept too long.
+    /// Lets the master take in all events that come, and wakes ranks up that may have slept too long.
     fn take_in(&mut self, now: Timestamp) {
         while let Some(coming) = self.coordinator.poll_coming() {
             self.coordinator.take_in(now, coming);
@@ -209,7 +209,7 @@ impl MasterDriver {
                 }
             }
             Input::AgentConnected(number, agent, outlet) => {
-                // It has given up an earlier one, whatever is still heard of that.
+                // It has given up an earlier one, of which late events may still come.
                 if let Some(earlier) = self.agents.insert(agent, Connection::new(number, outlet)) {
                     tokio::spawn(earlier.end());
                 }
@@ -259,7 +259,7 @@ impl MasterDriver {
         self.agents.get(&agent).is_some_and(|connection| connection.number != number)
     }
 
-    /// Does what the machine wants done. Returns true when it wants nothing more, ever.
+    /// Carries out the actions of the machine. Returns true when there will never be more.
     fn act(&mut self) -> bool {
         while self.act_for_a_while() {
             self.let_time_pass();
@@ -267,7 +267,7 @@ impl MasterDriver {
         self.done
     }
 
-    /// Does some of it. Returns whether there may be more.
+    /// Carries out some of them. Returns whether there may be more.
     fn act_for_a_while(&mut self) -> bool {
         let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
         let mut to_agents: BTreeMap<AgentId, Vec<ToAgent>> = BTreeMap::new();
@@ -329,7 +329,7 @@ impl MasterDriver {
         more
     }
 
-    /// Passes on what the node of a host that locates faults has to say.
+    /// Passes on a message of a host's localisation node.
     fn pass_on(&mut self, from: AgentId, said: FromLocator) {
         let all: Vec<AgentId> = self.agents.keys().copied().collect();
         match said {
@@ -382,7 +382,7 @@ impl MasterDriver {
 
     fn tell_parent(&self, said: ToParent) {
         if let Some(parent) = &self.parent {
-            // It may have ended, and then nobody wants to know.
+            // It may have ended.
             let _ = parent.send(said);
         }
     }
@@ -391,7 +391,7 @@ impl MasterDriver {
         Header { job: self.job, epoch: self.coordinator.master().epoch(), sender: MASTER }
     }
 
-    /// Talks no more to `process` once it has heard what was said.
+    /// Hangs up on `process` once it has taken all messages.
     fn hang_up(&mut self, process: ProcessId) {
         if let Some(connection) = self.connections.remove(&process) {
             tokio::spawn(connection.end());

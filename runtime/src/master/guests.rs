@@ -1,4 +1,4 @@
-//! Takes the connections of workers and agents in, and hears what comes over them.
+//! Takes the connections of workers and agents in, and hears their messages.
 
 use std::{io, net::Shutdown, sync::Arc};
 
@@ -74,7 +74,7 @@ async fn connection(
     if input.send(Input::Connected { number, process, outlet, answer }).is_err() {
         return;
     }
-    // What the driver does not take in it gives back.
+    // The driver gives back a connection that it does not take in.
     match accepted.await {
         Ok(Ok(())) => {}
         Ok(Err(outlet)) => {
@@ -129,7 +129,7 @@ async fn attend_agent(
     }
 }
 
-/// What a process says over its connection. Any thread may pass it on to the driver.
+/// Messages of a process over its connection. Any thread may pass them on to the driver.
 #[derive(Clone)]
 struct Voice {
     number: ConnectionId,
@@ -167,7 +167,7 @@ impl Voice {
         }
     }
 
-    /// The process has died. What it has said before is on its connection, and counts.
+    /// The process has died. Its messages before that are on its connection, and count.
     fn ends(&self) {
         let says = |header, messages| self.says(header, messages);
         while let Ok(true) = hear_now(&self.inlet, self.process, self.frame_bytes_max, says) {}
@@ -213,7 +213,7 @@ async fn hear<M: DeserializeOwned + Carry>(
 /// Tells `each` frame of `process` that has come. Returns whether there may be more.
 ///
 /// # Errors
-/// The connection broke, or what comes is no frame of that process.
+/// The connection broke, or the bytes are no frame of that process.
 fn hear_now<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,

@@ -1,14 +1,14 @@
 //! Drives the master's machine, in the agent that rank 0 has come to.
 //!
-//! One thread accepts the workers' connections, feeds what they say to [`Master`](everfold_master::Master) in batches, and sends out
-//! what it decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its
-//! connection does not take waits by itself.
+//! One thread accepts the workers' connections, feeds their messages to [`Master`](everfold_master::Master)
+//! in batches, and sends out its decisions, one write per worker and batch. A worker that reads slowly delays
+//! no other: bytes that its connection does not take wait by themselves.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `driver` | feeds the machine and does what it decides |
+//! | `driver` | feeds the machine and carries out its actions |
 //! | `connection` | the way to one worker or agent |
-//! | `guests` | takes connections in, and hears what comes over them |
+//! | `guests` | takes connections in, and hears their messages |
 
 use std::{io, sync::Arc, thread::JoinHandle};
 
@@ -39,7 +39,7 @@ pub struct MasterThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a master must know of its job.
+/// The configuration of a master.
 #[derive(Clone, Debug)]
 pub struct MasterConfig {
     /// Which job.

@@ -1,4 +1,4 @@
-//! A board in shared memory, and the bells that wake those up who wait for what is on it.
+//! A board in shared memory, and the bells that wake up ranks which wait for a round there.
 //!
 //! The agent that hosts the master makes the board and hands it to rank 0, where the others find it. A bell is a pipe: its owner listens
 //! at one end, and the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
@@ -95,7 +95,7 @@ impl OwnBoard {
         }
     }
 
-    /// Wakes up who waits, if it is known how.
+    /// Wakes these ranks up, if their bells are known.
     pub fn wake(&self, who: Vec<Rank>) {
         if let Some(bells) = self.bells.get() {
             who.into_iter().for_each(|rank| bells.ring(rank));

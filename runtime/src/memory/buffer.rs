@@ -71,8 +71,8 @@ impl Memory for Block {
     }
 }
 
-/// Memory of the application that is copied into a block, so that it outlives this process. It gets back what
-/// the block holds in the end.
+/// Memory of the application that is copied into a block, so that it outlives this process. In the end the
+/// block is copied back.
 pub(crate) struct Sheltered {
     block: Block,
     owner: Box<dyn Memory>,
@@ -113,7 +113,7 @@ impl Memory for Sheltered {
 
 /// Memory that is lent out in ranges.
 pub struct Buffer {
-    /// Behind a lock only to say that nobody touches it while ranges are lent.
+    /// Behind a lock only to say that no thread touches it while ranges are lent.
     owner: Box<dyn Memory>,
     start: NonNull<u8>,
     len: usize,
@@ -121,7 +121,7 @@ pub struct Buffer {
     lending: Arc<Lending>,
 }
 
-/// What is lent of a buffer.
+/// The ranges of a buffer that are lent.
 #[derive(Debug, Default)]
 struct Lending {
     lent: Mutex<Vec<Lent>>,

@@ -1,11 +1,11 @@
-//! What a process keeps in its region for others to read after its death, found by name.
+//! State that a process keeps in its region for others to read after its death, found by name.
 //!
-//! A region has one catalogue, at a fixed place: who can read the region finds everything in it, and nothing
-//! has to be told beforehand. The rules are those of [`everfold_protocol::kept`]: so a death at any moment
-//! leaves the earlier state, the later one, or both, of which the later counts.
+//! A region has one catalogue, at a fixed place: a process that can read the region finds all state in it,
+//! and nothing has to be told beforehand. The rules are those of [`everfold_protocol::kept`]: so a death at
+//! any moment leaves the earlier state, the later one, or both, of which the later counts.
 //!
-//! What is kept is read through the agent of the host, also while its process lives: a checksum tells what
-//! was replaced meanwhile.
+//! Kept state is read through the agent of the host, also while its process lives: a checksum shows whether
+//! it was replaced meanwhile.
 
 use std::{
     ops::Range,
@@ -86,7 +86,7 @@ pub enum KeepError {
     TooMany,
 }
 
-/// What this process keeps.
+/// The state that this process keeps.
 #[derive(Debug)]
 pub struct Catalogue {
     region: Arc<Region>,
@@ -99,10 +99,11 @@ impl Catalogue {
         Self { region, slots: Mutex::new(Slots::new(STATES_MAX + 1)) }
     }
 
-    /// Keeps `bytes` under `name`, in place of what was there. `tag` says what they are: readers compare it.
+    /// Keeps `bytes` under `name`, in place of earlier ones. `tag` is their type and version, which readers
+    /// compare.
     ///
     /// # Errors
-    /// [`KeepError`]. What was kept before stays.
+    /// [`KeepError`]. The bytes that were kept before stay.
     pub fn keep(&self, name: u64, tag: u64, bytes: &[u8]) -> Result<(), KeepError> {
         let mut slots = self.lock();
         if !slots.has_room(name) {

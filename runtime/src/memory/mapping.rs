@@ -112,9 +112,9 @@ impl Drop for Mapping {
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignError {
     /// It is not the memory that was announced.
-    #[error("the process is gone; its id is another one's")]
+    #[error("the process is gone; the system has given its id to another one")]
     Stranger,
-    /// Whoever reads what was cut off dies of SIGBUS.
+    /// A process that reads behind its end dies of SIGBUS.
     #[error(
         "the memory is not sealed: its process could cut it while others read it. Run the same version of everfold \
          in all processes of the job"
@@ -173,7 +173,8 @@ pub(super) fn file_bytes_max() -> io::Result<u64> {
     Ok(getrlimit(Resource::RLIMIT_FSIZE)?.0)
 }
 
-/// Opens the file descriptor `descriptor` of process `pid`. What a stranger may have there is not waited for.
+/// Opens the file descriptor `descriptor` of process `pid`. It does not block, as a stranger may have a pipe
+/// there.
 pub(super) fn open_descriptor(pid: u32, descriptor: i32, how: &mut OpenOptions) -> io::Result<File> {
     how.custom_flags(libc::O_NONBLOCK).open(format!("/proc/{pid}/fd/{descriptor}"))
 }

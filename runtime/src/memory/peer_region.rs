@@ -73,12 +73,12 @@ impl PeerRegion {
         self.bytes
     }
 
-    /// Whether what is read from now on under this generation may be valid.
+    /// Whether bytes that are read from now on under this generation may be valid.
     pub fn is_open(&self, slot: usize, generation: u64) -> bool {
         seqlock::is_open(self.current().generation(slot), generation)
     }
 
-    /// Whether what was read under this generation, since it was open, is valid.
+    /// Whether bytes that were read under this generation, since it was open, are valid.
     pub fn is_still_open(&self, slot: usize, generation: u64) -> bool {
         seqlock::is_still_open(self.current().generation(slot), generation)
     }

@@ -1,19 +1,18 @@
 //! One region of shared memory per process, which peers on the same host map.
 //!
 //! The region is a `memfd`: it has no name in any file system, so nothing can be left behind however a
-//! process ends, and peers open it through `/proc/<pid>/fd/<fd>`. It is as long as the host has memory, and is
-//! sealed against shrinking, because SIGBUS would end whoever reads what was cut off. Pages exist once they are
-//! touched. Blocks that are given back keep their pages for the next taker, up to a
-//! limit, because a first touch costs more than folding what is then written.
+//! process ends, and peers open it through `/proc/<pid>/fd/<fd>`. It is as long as the host has memory, and
+//! is sealed against shrinking, because SIGBUS would end a process that reads behind its end. Pages exist
+//! once they are touched. Blocks that are given back keep their pages for the next taker, up to a limit,
+//! because a first touch costs more than folding what is then written.
 //!
 //! # Safety of reading a peer's region
 //! A peer's block is plain memory that the peer could write at any time. It does not: a window is immutable
 //! from its publication to its release (I3), the release comes only after the master has ended the reduction,
-//! and whatever is read later is dropped because its task is no longer known. A process that leaves in the
-//! middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. What is kept
-//! in the [catalogue] may be replaced while it is read, by another process, and is then
-//! dropped for its checksum. All types
-//! read from a region are plain old data, for which every bit pattern is valid.
+//! and bytes that are read later are dropped because their task is no longer known. A process that leaves in
+//! the middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. State
+//! in the [catalogue] may be replaced while another process reads it, and is then dropped for its checksum.
+//! All types read from a region are plain old data, for which every bit pattern is valid.
 
 use std::{
     fs, io,

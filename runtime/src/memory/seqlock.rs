@@ -1,5 +1,5 @@
-//! A window's generation in shared memory, as a sequence lock: what a reader has read was valid if the
-//! generation is the same before and after.
+//! A window's generation in shared memory, as a sequence lock: the bytes that a reader has read were valid if
+//! the generation is the same before and after.
 //!
 //! The owner writes a window's bytes, then [opens](open) it; it [closes](close) it before it writes or gives
 //! back a byte. A reader asks [`is_open`], reads, and asks [`is_still_open`]. A generation is never used
@@ -12,21 +12,21 @@ use crate::atomic::{
     fence,
 };
 
-/// What a closed window has instead of a generation.
+/// The value of a closed window.
 pub const CLOSED: u64 = 0;
 
-/// Lets readers see what was written before.
+/// Lets readers see all earlier writes.
 pub fn open(word: &AtomicU64, generation: u64) {
     word.store(generation, Release);
 }
 
-/// No reader takes for valid what is written from now on.
+/// No reader takes later writes for valid.
 pub fn close(word: &AtomicU64) {
     word.store(CLOSED, Relaxed);
     fence(Release);
 }
 
-/// Whether bytes that are read from now on may be valid. Who asks for a window that is closed finds none.
+/// Whether bytes that are read from now on may be valid. A closed window has none.
 pub fn is_open(word: &AtomicU64, generation: u64) -> bool {
     generation != CLOSED && word.load(Acquire) == generation
 }

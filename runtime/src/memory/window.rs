@@ -23,14 +23,14 @@ use everfold_worker::window_table::WindowTable;
 
 use crate::keeper::Kept;
 
-/// What a window shows.
+/// The content of a window.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// An array or a partial of one.
     Buffer(Arc<Buffer>),
     /// An encoded object.
     Encoded(Bytes),
-    /// What a keeper holds. It is read when somebody asks for it.
+    /// A replica that a keeper holds. It is read when a reader asks for it.
     Kept(Arc<Kept>),
 }
 
@@ -56,10 +56,10 @@ pub enum WindowError {
         /// Byte after the last.
         end: u64,
     },
-    /// What was kept cannot be read, or is not what was kept. Why stands in this process's log.
-    #[error("what was kept for the window is damaged or cannot be read")]
+    /// The replica cannot be read, or is damaged. The log of this process says why.
+    #[error("the replica behind the window is damaged or cannot be read")]
     Damaged,
-    /// Whoever serves the window lacks memory or address space for the bytes. They are what they were.
+    /// The process that serves the window lacks memory or address space for the bytes. They are undamaged.
     #[error("there is no room to show the window: {0}")]
     NoRoom(String),
 }
@@ -69,7 +69,7 @@ pub enum WindowError {
 pub enum Held {
     /// Of an array.
     Lease(ReadLease),
-    /// Of an encoded object, or of what was kept.
+    /// Of an encoded object, or of a replica.
     Bytes(Bytes),
 }
 
@@ -84,7 +84,7 @@ impl std::ops::Deref for Held {
     }
 }
 
-/// What a server reads from.
+/// The windows from which a server reads.
 pub trait Shelf: Send + Sync + 'static {
     /// Reads a range of a window. `at` is where the window begins in its region, for servers of a region that
     /// do not know its windows.
@@ -109,7 +109,7 @@ impl Shelf for Windows {
     }
 }
 
-/// What a window has for a reader.
+/// The content that a window has for a reader.
 enum Found {
     Here(Held),
     Kept(Arc<Kept>),
@@ -131,7 +131,7 @@ impl Windows {
         self.region.as_ref()
     }
 
-    /// What this process keeps for others, if there is memory that peers can map.
+    /// The catalogue of state that this process keeps, if there is memory that peers can map.
     pub fn catalogue(&self) -> Option<&Catalogue> {
         self.catalogue.as_ref()
     }
@@ -188,14 +188,14 @@ impl Windows {
         drop(closed);
     }
 
-    /// To be called with the table locked: nobody else takes the slot meanwhile.
+    /// To be called with the table locked, so that the slot is not taken meanwhile.
     fn close(&self, window: WindowId) {
         if let Some(region) = &self.region {
             seqlock::close(region.generation(slot(window)));
         }
     }
 
-    /// Holds `range` of a window for a reader. Waits only for what has to be read from disk.
+    /// Holds `range` of a window for a reader. Waits only for reads from disk.
     ///
     /// # Errors
     /// [`WindowError`]; the caller tells the reader.

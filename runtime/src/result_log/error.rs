@@ -1,21 +1,21 @@
-//! Why nothing can be noted, or what was noted cannot be had.
+//! Why outcomes cannot be noted, or why noted ones cannot be read.
 
 use std::io;
 
 use everfold_protocol::codec::CodecError;
 use everfold_storage::vault::VaultError;
 
-/// Why nothing can be noted, or what was noted cannot be had.
+/// Why outcomes cannot be noted, or why noted ones cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The agent of this host has no memory for it: an earlier process of this rank could note nothing.
     #[error(
-        "this process comes in place of one that has died, but the agent of its host had no memory to keep what that one \
-         has noted"
+        "this process comes in place of one that has died, but the agent of its host had no memory for the vault of that \
+         process, so the rank cannot come back"
     )]
     Absent,
-    /// The replica of what earlier processes have left cannot be had.
-    #[error("what earlier processes of this rank have left cannot be had from {agent}: {reason}")]
+    /// The replica of the vault of an earlier process cannot be read.
+    #[error("the replica of this rank's vault cannot be read from {agent}: {reason}")]
     Replica {
         /// Where it is.
         agent: String,
@@ -23,12 +23,12 @@ pub enum LogError {
         reason: String,
     },
     /// This process has no descriptors left.
-    #[error("what this rank has noted for its later processes cannot be opened: {0}")]
+    #[error("the vault of this rank cannot be opened: {0}")]
     Io(#[source] io::Error),
     /// See [`VaultError`].
-    #[error("what this rank has noted for its later processes: {0}")]
+    #[error("the vault of this rank: {0}")]
     Vault(#[from] VaultError),
-    /// What is noted is of another version of this program.
-    #[error("what earlier processes of this rank have noted cannot be read: {0}")]
+    /// The log is from another version of this program.
+    #[error("the result log of this rank was written by another version of the program: {0}")]
     Codec(#[from] CodecError),
 }

@@ -66,16 +66,16 @@ pub enum ReadError {
         end: u64,
     },
     /// The owner cannot read what it kept for this window, or finds it damaged. Another copy is needed.
-    #[error("the owner cannot read what it kept, or finds it damaged")]
+    #[error("the replica that the owner keeps cannot be read, or is damaged")]
     Damaged,
     /// Whoever serves the window lacks memory or address space. Its bytes are what they were.
     #[error(
-        "the host of the owner has no room to show them: {0}. Give its agent more address space (ulimit -v), \
+        "the host of the owner has no room to show the window: {0}. Give its agent more address space (ulimit -v), \
          mappings (vm.max_map_count) or memory"
     )]
     NoRoom(String),
     /// The bytes were damaged on the way.
-    #[error("the bytes that arrived are not those that were sent")]
+    #[error("the bytes have arrived damaged")]
     Checksum,
     /// The owner cannot be reached this way.
     #[error("the owner cannot be reached: {0}")]

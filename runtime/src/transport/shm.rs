@@ -142,7 +142,7 @@ impl PrivateMemory {
         if bytes < NONCE_BYTES || u128::from_ne_bytes(nonce) != self.region.nonce {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "the process is gone; its id is another one's",
+                "the process is gone; the system has given its id to another one",
             ));
         }
         Ok(bytes - NONCE_BYTES)

@@ -62,8 +62,8 @@ impl Worker {
         Way::Master
     }
 
-    /// With whom a call like this is tried in teams, if it is: the deputy of this rank's team, or nobody at
-    /// the root.
+    /// Whether a call like this is tried in teams, and with which deputy: that of this rank's team, or none
+    /// at the root.
     #[allow(clippy::option_option)]
     fn deputy_for(&self, spec: &ReductionSpec) -> Option<Option<ProcessId>> {
         let peers = self.peers.as_ref()?;
@@ -166,7 +166,7 @@ impl Worker {
         self.contribute_in_order(id);
     }
 
-    /// Asks the master to dissolve what a deputy cannot go on with. The answer is the same for all.
+    /// Asks the master to dissolve the attempts of a lost deputy. The answer is the same for all ranks.
     pub(super) fn lose_deputy(&mut self, lost: ProcessId) {
         let is_hit = |local: &Local| matches!(local.way, Way::Teams(Some(deputy), _) if deputy == lost);
         for (id, local) in self.reductions.iter().filter(|(_, local)| is_hit(local)) {

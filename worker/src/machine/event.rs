@@ -1,4 +1,4 @@
-//! What a rank's machine hears, and what it wants done.
+//! The events that a rank's machine takes in, and the actions that it wants done.
 
 use alloc::{
     string::{String, ToString},
@@ -23,7 +23,7 @@ pub enum Event {
     Call(Contribution),
     /// The master said something.
     Master {
-        /// Who, and at which epoch.
+        /// The sender, and its epoch.
         header: Header,
         /// What.
         message: ToWorker,
@@ -47,7 +47,7 @@ pub enum Event {
         reduction: ReductionId,
         /// Where the part begins.
         start: u64,
-        /// Where what is here of the result is readable, if the part is.
+        /// Where the copied part of the result is readable, if it is.
         body: Option<Data>,
     },
     /// The result of a reduction was copied here, or could not be.
@@ -57,7 +57,7 @@ pub enum Event {
         /// Whether it worked.
         result: Result<Collected, ExecutionError>,
     },
-    /// A call that was on the board is for the master, who has taken it from there, or is to be told.
+    /// A call that was on the board is for the master, which has taken it from there, or is to be told.
     OffBoard {
         /// The contribution.
         contribution: Contribution,
@@ -88,7 +88,7 @@ pub enum Event {
         agent: AgentId,
         /// Number of the copy.
         number: u64,
-        /// What has become of it.
+        /// Whether the copy is there, or why not.
         result: Result<(), String>,
     },
     /// The application calls no more reductions.
@@ -103,7 +103,8 @@ pub enum Event {
 pub struct ExecutionError {
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
-    /// Whose contributions these were, if that is known better than by who held them; else empty.
+    /// The ranks with the suspected contributions, if they are not simply those that the culprit held; else
+    /// empty.
     pub suspects: Path,
     /// What kind of failure it is.
     pub fault: Fault,
@@ -118,8 +119,8 @@ impl ExecutionError {
         matches!(self.fault, Fault::Unreachable | Fault::Gone | Fault::Damaged)
     }
 
-    /// What comes of the copy of a result that met this: a part of it, of which `body` shows what is here, if
-    /// another attempt may succeed.
+    /// The outcome of copying a result that met this error: a part of it, which `body` shows, if another try
+    /// may succeed.
     ///
     /// # Errors
     /// The error itself, if it will not pass.
@@ -156,7 +157,7 @@ pub struct Collecting {
     /// Whether it is copied over this rank's partial, and its contribution stays as it is until the result
     /// goes to the application.
     pub beside: bool,
-    /// Whether what was copied before is of another result.
+    /// Whether the bytes that were copied before are of another result.
     pub afresh: bool,
 }
 
@@ -174,7 +175,7 @@ pub enum Action {
     Renew(ReductionId),
     /// An attempt in teams is over: tell the deputy here, if there is one.
     Over(ReductionId),
-    /// Everyone has joined: connect to them.
+    /// All ranks have joined: connect to them.
     Meet {
         /// All processes of the job, by rank.
         peers: Arc<[Peer]>,
@@ -185,7 +186,7 @@ pub enum Action {
     Unwelcome(String),
     /// The job did not come about.
     Incomplete {
-        /// Who did not come.
+        /// The ranks that did not come.
         missing: Path,
     },
     /// Read the sources and fold them into this rank's partial; answer with [`Event::Executed`].
@@ -203,7 +204,7 @@ pub enum Action {
     Collect {
         /// Of which reduction.
         reduction: ReductionId,
-        /// What lies where.
+        /// The pieces, and where they lie.
         pieces: Vec<Piece>,
         /// How.
         how: Collecting,
@@ -235,7 +236,7 @@ pub enum Action {
         /// Which of the copies it is. What answers a later one answers the earlier ones, too.
         number: u64,
     },
-    /// Nobody reads this reduction's windows any more.
+    /// No process reads this reduction's windows any more.
     Release(ReductionId),
     /// Make these copies; answer with [`Event::Kept`].
     Keep(Keep),
@@ -248,9 +249,9 @@ pub enum Action {
     },
     /// A rank whose process was declared failed has come back as this one.
     Returned(Peer),
-    /// Unmap the memory of this process, which was declared failed: nobody needs it any more.
+    /// Unmap the memory of this process, which was declared failed: no reduction needs it any more.
     Forget(ProcessId),
-    /// Read nothing more of what the processes of this agent's host have left: it is gone.
+    /// Read no more memory of this agent's host: it is gone.
     AgentLost(AgentId),
     /// Something that the application may want to know.
     News(News),

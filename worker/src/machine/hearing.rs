@@ -1,4 +1,4 @@
-//! What the master says.
+//! Taking in the messages of the master.
 
 use everfold_protocol::{
     Timestamp,

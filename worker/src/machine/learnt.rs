@@ -1,4 +1,4 @@
-//! What the master has learnt of reductions that are about the same, as far as a rank has to know it.
+//! How long bodies of a class of reductions come, as the master has learnt and as ranks have to know.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -9,7 +9,7 @@ use everfold_protocol::{
     message::{Learning, ToMaster},
 };
 
-/// What the master has learnt, and what it has asked for.
+/// The master's lessons of each class, and the times that it has asked for.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
     /// Whose bodies are to come inlined, however long they are.
@@ -19,7 +19,7 @@ pub(super) struct Learnt {
 }
 
 impl Learnt {
-    /// Takes in what came with an outcome.
+    /// Takes in the lesson that came with an outcome.
     pub fn hear(&mut self, spec: &ReductionSpec, learning: Learning) {
         if let Some(class) = Class::of(spec) {
             match learning.inlines {
@@ -41,7 +41,7 @@ impl Learnt {
         }
     }
 
-    /// What the master is to hear before a call.
+    /// The message that the master is to hear before a call, if any.
     pub fn tell(&mut self, spec: &ReductionSpec) -> Option<ToMaster> {
         if self.took.is_empty() {
             return None;

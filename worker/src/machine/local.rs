@@ -1,4 +1,4 @@
-//! What a rank knows of one of its reductions.
+//! A rank's knowledge of one of its reductions.
 
 use alloc::{boxed::Box, collections::BTreeMap, string::String};
 
@@ -18,7 +18,7 @@ use super::{
 /// each.
 const CROWDED_MAX: u32 = 50;
 
-/// What this rank knows of one of its reductions.
+/// This rank's knowledge of one of its reductions.
 #[derive(Debug)]
 pub(super) struct Local {
     pub name: String,
@@ -26,7 +26,7 @@ pub(super) struct Local {
     pub called: Timestamp,
     /// Whether the master wants to know how long it took.
     pub is_timed: bool,
-    /// What this rank's partial holds, where that is more than its own original.
+    /// The path of this rank's partial of each segment, if it holds more than the rank's own original.
     pub held: BTreeMap<SegmentIndex, Path>,
     /// Whether others may have to copy the result from here, too.
     pub lends: bool,
@@ -58,7 +58,7 @@ impl Local {
     }
 }
 
-/// How a call has ended, and what the master is to hear of it once that is noted.
+/// The end of a call, and the message that the master is to hear once that end is noted.
 #[derive(Debug)]
 pub(super) struct Noting {
     pub end: End,
@@ -76,7 +76,7 @@ pub(super) enum State {
     /// How it has ended is being noted; then the future ends, and this is said. Nothing is said if the master
     /// waits for it no longer.
     Noting(Box<Noting>),
-    /// The result is here, and stays until nobody copies it any more.
+    /// The result is here, and stays until no other rank copies it any more.
     Lending { report: Box<Report> },
     /// The future has ended; peers may still read this rank's windows.
     Serving,

@@ -12,7 +12,7 @@ use everfold_protocol::{AgentId, ReductionId, message::ToMaster};
 /// The replica of this rank's vault.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// Who is to have it.
+    /// The agent that is to have the replica.
     agent: Option<AgentId>,
     state: State,
     /// Whether the vault lacks an outcome, so that a copy of it is of no use.
@@ -46,7 +46,7 @@ pub(super) enum Note {
     Recalled(ReductionId),
 }
 
-/// What is to be copied to whom: all that is in the vault when the copy begins, or later.
+/// A copy of the vault to an agent, of everything that is in the vault when the copy begins, or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copy {
     pub agent: AgentId,
@@ -61,7 +61,7 @@ pub(super) struct Followed {
 }
 
 impl Mirror {
-    /// Takes in who is to have the replica from now on.
+    /// Takes in the agent that is to have the replica from now on.
     ///
     /// # Errors
     /// None is made until the next checkpoint. The master is to hear that.
@@ -101,7 +101,7 @@ impl Mirror {
         self.ask()
     }
 
-    /// Takes in what has become of a copy.
+    /// Takes in the end of a copy.
     pub fn copied(&mut self, copy: Copy, result: Result<(), String>) -> Followed {
         if self.agent != Some(copy.agent) || !self.is_kept() {
             return Followed::default();
@@ -117,8 +117,8 @@ impl Mirror {
         }
     }
 
-    /// Keeps no replica until the next checkpoint: the vault lacks an outcome. Returns what the master is to
-    /// hear.
+    /// Keeps no replica until the next checkpoint: the vault lacks an outcome. Returns the message that the
+    /// master is to hear.
     pub fn lack_outcome(&mut self, reason: String) -> Option<ToMaster> {
         self.is_vault_lacking = true;
         self.is_kept().then(|| self.give_up(reason))
@@ -132,8 +132,8 @@ impl Mirror {
         self.let_go_all()
     }
 
-    /// Takes in that an agent is lost, with what it has, as the master has said. Returns what need not wait
-    /// any longer.
+    /// Takes in that an agent is lost with its replicas, as the master has said. Returns the notes that need
+    /// not wait any longer.
     pub fn lose(&mut self, agent: AgentId) -> Vec<Note> {
         if self.agent != Some(agent) {
             return Vec::new();

@@ -1,4 +1,5 @@
-//! The worker's bookkeeping as a pure machine: what this rank holds, works on and waits for.
+//! The worker's bookkeeping as a pure machine: this rank's bodies and partials, its tasks, and the outcomes
+//! that it waits for.
 //!
 //! Bodies and bytes stand behind the driver (a thread of `everfold-runtime`, or the simulator); this machine
 //! knows them by reduction and segment only. It answers for two things: that a task is done exactly on the
@@ -6,13 +7,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `event` | what goes in and comes out |
-//! | `local` | what a rank knows of one reduction |
-//! | `hearing` | what the master says |
+//! | `event` | events that go in, and actions that come out |
+//! | `local` | a rank's knowledge of one reduction |
+//! | `hearing` | messages of the master |
 //! | `task` | tasks |
 //! | `result` | how a reduction ends here |
 //! | `attempt` | attempts in teams |
-//! | `learnt` | which way bodies go |
+//! | `learnt` | whether a body comes inlined |
 //! | `noting`, `mirror` | outcomes that are noted before they count, and their replica |
 
 use alloc::{
@@ -58,15 +59,15 @@ pub struct Worker {
     reductions: BTreeMap<ReductionId, Local>,
     /// All processes of the job, by rank, if they are on several hosts.
     peers: Option<Arc<[Peer]>>,
-    /// Who of them was declared failed, and has not come back.
+    /// The peers that were declared failed and have not come back.
     failed: Path,
     /// Which processes were.
     dead: BTreeSet<ProcessId>,
     learnt: Learnt,
     /// Attempts in teams that were dissolved before this rank has called them.
     dissolved: VecDeque<ReductionId>,
-    /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears
-    /// that.
+    /// Tasks under way: the segment, the path of its partial once the task is done, and the deputy that hears
+    /// so, if any.
     tasks: BTreeMap<TaskId, (SegmentId, Path, Option<ProcessId>)>,
     busy: BTreeSet<(ReductionId, SegmentIndex)>,
     phase: Phase,
@@ -250,8 +251,8 @@ impl Worker {
         self.phase == Phase::Open && self.reductions.len() as u64 >= self.limits.reductions_max
     }
 
-    /// Up to how many bytes the body of a call comes inlined. What the master has learnt holds for calls that
-    /// have it to themselves, so the master holds one long body of each rank at most.
+    /// The most bytes of a body that comes inlined in this call. Long bodies come inlined only if the rank
+    /// has no other call under way, so the master holds one long body of each rank at most.
     pub fn inline_bytes_max(&self, spec: &ReductionSpec) -> u64 {
         let is_open = |local: &Local| !matches!(local.state, State::Serving);
         match self.learnt.inlines(spec) && !self.reductions.values().any(is_open) {
@@ -331,7 +332,7 @@ impl Worker {
         });
     }
 
-    /// What this rank's partial of a segment holds; the simulator compares it with the master's belief.
+    /// The path of this rank's partial of a segment; the simulator compares it with the master's belief.
     pub fn held(&self, reduction: ReductionId, index: SegmentIndex) -> Option<Path> {
         let local = self.reductions.get(&reduction.called())?;
         Some(local.held.get(&index).cloned().unwrap_or_else(|| Path::single(self.process.rank)))

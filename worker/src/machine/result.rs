@@ -82,7 +82,7 @@ impl Worker {
             Delivery::FirstOf(_) => true,
             _ => self.limits.ranks_return || (in_windows && local.spec.group.len() > 1),
         };
-        // Of what came in messages nothing is read here, and nobody would release it.
+        // Bodies that came in messages are not read from here, and the master would never release them.
         local.lends = announce && (local.lends || lend);
         local.beside = beside;
         let before = local.contributors.replace(report.contributors.clone());
@@ -151,7 +151,7 @@ impl Worker {
         let is_cut_off = local.beside && matches!(end, End::Fenced | End::MasterLost);
         if self.limits.ranks_return && end.is_noted() {
             if let State::Noting(noting) = &mut local.state {
-                // What is noted counts. The master waits only to hear that it is.
+                // A noted outcome counts. The master only waits to hear that it is noted.
                 noting.said = Some(ToMaster::Noted { reduction });
                 return;
             }

@@ -82,7 +82,7 @@ impl Worker {
     }
 }
 
-/// What the executor's partial holds once a task is done, if nothing is counted twice in it.
+/// The path of the executor's partial once a task is done; `None` if a contribution would count twice in it.
 pub(super) fn path_of(task: &Task) -> Option<Path> {
     Path::union_of(task.sources.iter().map(|source| &source.path).chain([&task.own])).ok()
 }

@@ -34,11 +34,11 @@ Exit codes: 0 all that has to hold did, 1 something did not, 2 nothing could be 
 /// Runs of a shrinker: a minute or two.
 const SHRINK_RUNS_MAX: u64 = 50_000;
 
-/// Run random worlds by seed, and see that what has to hold does.
+/// Run random worlds by seed, and check the invariants in each of them.
 ///
-/// A seed decides everything: ranks, hosts, reductions, delays, and what goes wrong. After every event the
-/// invariants are checked; in the end all faults are over, and every future must have ended for a reason,
-/// every value must be the fold of what its report claims, and everyone must be able to leave.
+/// A seed decides everything: ranks, hosts, reductions, delays, and faults. After every event the invariants
+/// are checked. In the end all faults are over: every future must have ended for a reason, every value must
+/// be the fold of the contributions that its report names, and every rank must be able to leave.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Check {
@@ -51,13 +51,13 @@ pub struct Check {
     /// Run the schedule in this file instead of what a seed draws.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds"])]
     replay: Option<PathBuf>,
-    /// Use so many threads [default: one per core].
+    /// Number of threads [default: one per core].
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Tell every event of the one run.
+    /// Print every event of the one run.
     #[arg(long, conflicts_with_all = ["seeds", "shrink"])]
     trace: bool,
-    /// Make what fails as small as it can be, and print that schedule.
+    /// Make a failing schedule as small as possible, and print it.
     #[arg(long)]
     shrink: bool,
     /// Print the schedule of the one run instead of running it.

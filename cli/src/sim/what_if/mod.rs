@@ -65,10 +65,10 @@ the fewer deaths were simulated. Long bodies take long to simulate and get fewer
 many. With commit-first a node mostly dies while contributions are still copied: one that did not count yet is missing
 then, and the reduction has no result, though nothing that counted is lost.";
 
-/// Tell what reductions would take and risk in a cluster that a file describes.
+/// Tell how long reductions would take, and what they would risk, in a cluster that a file describes.
 ///
-/// Simulates reductions in the cluster that FILE describes: how long they take, what protection costs, and
-/// how probably something is lost. Writes a picture and a CSV file beside it.
+/// Simulates reductions in the cluster that FILE describes: their times, the cost of protection, and the
+/// probability of a loss. Writes a picture and a CSV file beside it.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLE)]
 pub struct WhatIf {
@@ -80,10 +80,10 @@ pub struct WhatIf {
     /// Runs without failures per size.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Runs per size in which a rank dies [default: as many as do not take long, 20 to 200].
+    /// Runs per size in which a rank dies [default: 20 to 200, fewer where a run takes long].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     deaths: Option<u32>,
-    /// Decides everything that is drawn.
+    /// Seed of everything that is drawn.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }

@@ -66,13 +66,13 @@ The exit code is 0 if there is a table, and 1 if a run without faults fails, or 
 
 /// Run one program under the same faults with several recovery files, and see which serves it best.
 ///
-/// Faults come by themselves on each host, at the rates that are asked for: processes are killed, hosts are lost, domains
-/// are lost, from when on all ranks have joined. They are drawn from the seed and the trial's number, and are the same for each file. A run without faults
-/// comes first under each file. Without --hosts, all runs on this machine. With --hosts, each host is a network namespace.
-/// Host 0, where the master is, is never lost.
+/// From the moment when all ranks have joined, processes are killed, and hosts and domains are lost, at the
+/// given rates. The faults are drawn from the seed and the trial's number, and are the same for each file. A
+/// run without faults comes first under each file. Without --hosts, all ranks run on this machine. With
+/// --hosts, each host is a network namespace. Host 0, where the master is, is never lost.
 ///
-/// The program has to be one whose ranks come back, if a file lets them. Where a file names a directory of checkpoints, each
-/// run has one of its own instead.
+/// If a file lets ranks come back, the program has to be written for it. If a file names a directory of
+/// checkpoints, each run has a directory of its own instead.
 #[derive(Args)]
 #[command(args_override_self = true, after_long_help = EXAMPLES)]
 pub struct Compare {
@@ -93,7 +93,7 @@ pub struct Compare {
     /// How the ranks of a host read each other's memory.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
-    /// What all faults are drawn from.
+    /// Seed of all faults.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Runs with faults under each file.
@@ -109,7 +109,7 @@ pub struct Compare {
     /// Draw all runs to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Also write all that was seen to this file.
+    /// Also write all observations to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Where to keep the output of runs that do not come to their end.
@@ -140,7 +140,7 @@ struct FaultRates {
     /// constant rate [default: 1, or that of the law].
     #[arg(long, value_name = "K", value_parser = parse_shape)]
     shape: Option<f64>,
-    /// Let all faults come so many times as often.
+    /// Factor on the rates of all faults.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_factor)]
     faster: f64,
     /// A host whose processes are killed FACTOR times as often as others; may be given several times.

@@ -15,7 +15,7 @@ use crate::Failure;
 
 /// Draw the figures and tables of the paper's evaluation, simulated.
 ///
-/// Simulates what the paper measured on 200 nodes with 10 gigabit Ethernet, and writes a CSV file and a
+/// Simulates the paper's measurements on 200 nodes with 10 gigabit Ethernet, and writes a CSV file and a
 /// picture for each of its figures 6 to 9 and a CSV file for each of its tables. Every number follows from
 /// the seed.
 ///
@@ -34,13 +34,13 @@ pub struct Paper {
     /// The network: 10gbe, 100gbe, hdr or ndr.
     #[arg(long, default_value = "10gbe")]
     network: Preset,
-    /// Decides everything that is drawn.
+    /// Seed of everything that is drawn.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Only these figures and tables, by the beginnings of their names: `--only fig7,table1`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Few nodes, short bodies, few repetitions: to see whether it works.
+    /// Few nodes, short bodies, few repetitions: a quick try.
     #[arg(long)]
     quick: bool,
 }

@@ -2,18 +2,18 @@
 //!
 //! A contribution is safe from its owner's death as soon as another process has folded it: a partial that
 //! holds it stays where it is, also when others have read it. To copy it would take as long as to fold it. So
-//! copies are made of what folding does not make safe in time: while a reduction waits for late ranks, when
-//! links have nothing else to carry, and while nothing has come of it for long, unless it only waits for its
-//! turn. In its first moments nothing is copied: a short one is over by then. Where all ranks are on one
-//! host, what lies in memory that outlives its process waits longer: its copy is for the case that the
-//! process freezes. Between hosts it is also for the case that its host is lost.
+//! copies are made where folding does not make contributions safe in time: while a reduction waits for late
+//! ranks, when links have nothing else to carry, and while it has made no progress for long, although it is
+//! its turn. In its first moments nothing is copied: a short reduction is over by then. If all ranks are on
+//! one host, contributions in memory that outlives its process wait longer: their copies only help if the
+//! process freezes. Between hosts they also help if the host is lost.
 //!
 //! Copies are ordered from each owner's keeper in small portions, the last segments first, as executors begin
 //! with the first. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts
 //! when all of it is acknowledged.
 //!
-//! A copy counts from its acknowledgement on (I5). Who keeps it, and who does if that one cannot, says
-//! `keepers`. All that an acknowledgement asks for takes as long however large the group is.
+//! A copy counts from its acknowledgement on (I5). `keepers` chooses its keeper, and the next one if that one
+//! cannot. Taking in an acknowledgement takes the same time however large the group is.
 
 mod orders;
 
@@ -30,7 +30,7 @@ use crate::{keepers::Keepers, membership::Membership, policy::COPY_WAIT, queue::
 pub(crate) struct Copying {
     /// Whether it is time for copies.
     begun: bool,
-    /// When it is looked next whether copies are to be ordered: once for all who contribute meanwhile.
+    /// The time of the next look whether copies are to be ordered: one look for all contributions until then.
     look: Option<Timestamp>,
     keepers: Keepers,
     /// Originals that wait for their replica before they count.
@@ -38,7 +38,7 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
-    /// Takes in that `owner` has contributed what may need a copy, in so many segments.
+    /// Takes in that `owner` has contributed an original that may need a copy, in this many segments.
     pub(super) fn add(&mut self, now: Timestamp, owner: Rank, segments: u32) {
         self.keepers.add(now, owner, segments);
     }
@@ -135,13 +135,12 @@ impl Reduction {
         self.arrived == self.group && self.spec.protection != Protection::CommitFirst
     }
 
-    /// Whether copies are ordered as soon as somebody has contributed.
+    /// Whether copies are ordered as soon as a rank has contributed.
     pub(crate) fn copies_at_once(&self) -> bool {
         self.spec.protection == Protection::CommitFirst
     }
 
-    /// Takes in that `dead` makes no copies any more. What it has kept, or folded, stays where that can still be
-    /// read.
+    /// Takes in that `dead` makes no copies any more. Its copies and folds stay as long as they can be read.
     pub(crate) fn lose_keeper(&mut self, dead: ProcessId, members: &Membership) {
         self.copying.keepers.lose(dead);
         for segment in &mut self.segments {

@@ -1,4 +1,4 @@
-//! Which keeper is asked for the replica of an original, and what comes of its answer.
+//! Orders to keepers for replicas of originals, and their answers.
 
 use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
 
@@ -18,7 +18,7 @@ use crate::{
     tries::RETRY_PAUSE,
 };
 
-/// Owners whose originals nobody can keep, and why.
+/// Owners whose originals no process can keep, and why.
 type Unprotectable = Vec<(Rank, String)>;
 
 impl Reduction {
@@ -125,7 +125,7 @@ impl Reduction {
     }
 
     /// Whether the original of `owner` can be copied: it lives, or has left it to its agent. On one host
-    /// that needs no copy: whoever would keep it is lost together with it.
+    /// that needs no copy: a keeper would be lost together with it.
     fn can_copy(&self, owner: Rank, members: &Membership) -> bool {
         let is_left =
             |original: &Arc<Ready>| !self.share_memory && members.readable(original, self.share_memory);
@@ -204,7 +204,7 @@ impl Reduction {
                 let keepers = &mut self.copying.keepers;
                 let next = keepers.refused(now, sender, owner, count, reason.clone());
                 if is_late {
-                    // It is still there, though not where it was to be. What is left goes elsewhere.
+                    // It is still there, though not where it was to be. The rest goes elsewhere.
                     self.tell_unprotected(owner, reason, desk);
                 }
                 self.follow(id, owner, next, desk)
@@ -212,7 +212,7 @@ impl Reduction {
         }
     }
 
-    /// Looks after the copy of `owner`'s original: somebody may have called who can keep it, or a keeper is
+    /// Looks after the copy of `owner`'s original: a rank that can keep it may have called, or a keeper is
     /// silent. Returns whether its contribution takes part from now on.
     pub(crate) fn look_after(&mut self, id: ReductionId, owner: Rank, desk: &mut Desk) -> bool {
         let patience = desk.policy.copy_patience();

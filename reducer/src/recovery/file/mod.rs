@@ -39,10 +39,10 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// let file = RecoveryFile::parse(r#"
 ///     process = "restart"       # a process has ended: "migrate", "promote", "ignore", a list of them, or "rollback"
 ///     physical = "ignore"       # a host is lost: "migrate", "promote", "ignore", or a list of them
-///     detectors = ["cautious"]  # of your own, which are asked before all of these; none without it
+///     detectors = ["cautious"]  # of your own, asked before the built-in ones; none without it
 ///
 ///     [located]                 # a process has ended on a host that is known to be faulty
-///     faults = ["disk_failing"] # what the rules call it
+///     faults = ["disk_failing"] # the name of the fault in the rules
 ///     recovery = "migrate"
 ///
 ///     [repeated]                # processes of one host die again and again
@@ -75,12 +75,11 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// # Ok::<(), everfold::recovery::RecoveryError>(())
 /// ```
 ///
-/// Every key may be left out, and so may the whole content. Each then has the value that it has above, but
-/// for `[located]`, `[repeated]` and `[network]`: without these sections no located fault counts, and nothing
-/// counts as repeated, or as lost with its domain. Their own keys are all needed. Without `directory`, the
-/// protocol is "independent".
+/// Every key may be left out, and so may the whole content. A key that is left out has the value that it has
+/// above, with three exceptions: without `[located]`, `[repeated]` and `[network]` there are no such faults.
+/// These sections need all of their keys. Without `directory`, the protocol is "independent".
 ///
-/// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
+/// A file replaces all that the program chooses. `Display` says in plain words what happens at each fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecoveryFile {
     recoveries: Recoveries,
@@ -102,8 +101,8 @@ pub enum RecoveryError {
         /// What the system says.
         source: io::Error,
     },
-    /// Its text makes no sense.
-    #[error("the recovery file{} makes no sense: {reason}", at(path))]
+    /// Its text has a mistake.
+    #[error("the recovery file{} has a mistake: {reason}", at(path))]
     Malformed {
         /// Its path, if it was read from one.
         path: Option<PathBuf>,
@@ -120,7 +119,7 @@ impl RecoveryFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read, or makes no sense. What is wrong is told with line and key.
+    /// [`RecoveryError`]: it cannot be read, or has a mistake, whose line and key it names.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, RecoveryError> {
         let path = path.as_ref().to_owned();
         match fs::read_to_string(&path) {

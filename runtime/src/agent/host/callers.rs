@@ -86,7 +86,7 @@ async fn attend(
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    // Who has started it sees it end.
+    // The process that has started it sees it end.
     let life = if config.parent.is_some() { None } else { seen_life(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `thread` | feeds the machine and does what it decides |
+//! | `thread` | feeds the machine and carries out its actions |
 //! | `callers` | serves the processes of this host |
 //! | `life` | sees them end |
 //! | `to_others` | serves other hosts |
@@ -87,11 +87,11 @@ pub struct AgentConfig {
     pub parent: Option<mpsc::UnboundedSender<ToParent>>,
     /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
     pub is_spare: bool,
-    /// Label of what this host shares with others that may fail together.
+    /// Label of the hosts that may fail together with this one.
     pub domain: Option<String>,
     /// How faults are located.
     pub rules: RuleBase,
-    /// Where to record what is seen and decided meanwhile.
+    /// Where to record symptoms and verdicts.
     pub symptoms: Option<PathBuf>,
     /// Own detectors, from which rank 0 chooses if it comes to this agent.
     pub components: Components,
@@ -153,13 +153,13 @@ impl AgentThread {
         let _ = self.input.send(Input::Event(Event::Alone));
     }
 
-    /// Waits until nobody needs the agent, to whom no more processes come.
+    /// Takes in no more processes, and waits until the agent is not needed any more.
     pub fn outlast(mut self) {
         self.expect_nobody();
         self.join();
     }
 
-    /// Waits until nobody needs the agent.
+    /// Waits until the agent is not needed any more.
     pub fn run(mut self) {
         self.join();
     }

@@ -1,4 +1,4 @@
-//! Feeds the agent's machine, and does what it decides.
+//! Feeds the agent's machine, and carries out its actions.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -85,7 +85,7 @@ pub(super) struct Host {
     caller: Option<Box<Caller>>,
     /// How long a process may be silent in this job, as the processes say that have come.
     silence_max: Duration,
-    /// At which ports the memory of this host is served, by the address that somebody has asked for.
+    /// The ports at which the memory of this host is served, by the address that was asked for.
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
     /// Whether it has looked for the master.
@@ -158,9 +158,9 @@ impl Host {
         }
         accepting.abort();
         self.locator.conclude().await;
-        // Those who were refused are still to hear why.
+        // Refused processes are still to hear why.
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
-        // Ranks of other hosts may need it yet, though nobody does here.
+        // Ranks of other hosts may need it yet, though none does here.
         if let Some((master, _)) = self.master.as_ref().filter(|_| is_finished) {
             master.abandon();
         }
@@ -342,9 +342,9 @@ impl Host {
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 
-    /// The vault of a rank, which its first process finds empty, and one that fills it from a replica. If
-    /// there was none for the first one, a later one has none either: it would begin anew, and call what is
-    /// over.
+    /// The vault of a rank. It is empty for the rank's first process, and for one that fills it from a
+    /// replica. If there was none for the first process, a later one has none either: it would begin anew,
+    /// and repeat calls that are over.
     fn vault_of(
         &mut self,
         ProcessId { rank, incarnation }: ProcessId,
@@ -364,7 +364,7 @@ impl Host {
 
     fn tell(&mut self, message: FromAgent) {
         let Some(outlet) = &mut self.to_master else { return };
-        // What the master did not take before goes first; a ping comes soon, and with it the next try.
+        // Messages that the master did not take before go first; a ping comes soon, and with it the next try.
         outlet.go_on();
         outlet.push(message);
         let header = Header { job: self.config.job, epoch: Epoch(0), sender: MASTER };

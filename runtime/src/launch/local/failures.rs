@@ -41,7 +41,8 @@ impl Failures {
         *self.lock() = Inner::default();
     }
 
-    /// The exit code of the first that counts. Who ends because another one has failed comes last.
+    /// The exit code of the first failure that counts. A process that ends because another one has failed
+    /// comes last.
     pub(super) fn first(&self) -> Option<u8> {
         let inner = self.lock();
         let counts = |process: &ProcessId| {

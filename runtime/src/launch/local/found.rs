@@ -47,7 +47,7 @@ impl Local {
     }
 }
 
-/// A port that is nobody else's as long as the socket lives. It does not listen, so the master can: with
+/// A port that is ours alone as long as the socket lives. It does not listen, so that the master can: with
 /// `SO_REUSEPORT`.
 fn reserve_port() -> io::Result<(TcpSocket, u16)> {
     let socket = TcpSocket::new_v4()?;

@@ -3,10 +3,10 @@
 //! - A process that fails does not take the others with it: they know how to go on. The job ends as the
 //!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
 //!   signal kills does not count.
-//! - Where ranks come back, the agent says when a process is to be started anew. What counts is how the last
-//!   process of a rank has ended; nothing here counts of a rank that goes on on another host.
+//! - Where ranks come back, the agent says when a process is to be started anew. The end of the last process of a
+//!   rank counts; of a rank that goes on on another host, none here does.
 //! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are started
-//!   again as a new run of the job, with another number of the job: nothing that is left of the run before takes
+//!   again as a new run of the job, with another number of the job: no process or message of the run before takes
 //!   part.
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is
 //!   made.
@@ -71,7 +71,7 @@ pub const GRACE: Duration = Duration::from_secs(2);
 pub struct Local {
     /// Number of processes, 1 to [`RANKS_MAX`].
     pub ranks: u32,
-    /// What they run. A name without a slash is looked up in `PATH`.
+    /// Their program. A name without a slash is looked up in `PATH`.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -104,7 +104,7 @@ pub struct Local {
     /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
     /// as many on each.
     pub hosts: Option<Hosts>,
-    /// Who hears what happens to the job.
+    /// The function that hears events of the job.
     pub watcher: Option<Watcher>,
 }
 
@@ -113,7 +113,7 @@ pub struct Local {
 pub struct Checkpoints {
     /// Where it is, from everywhere.
     pub directory: PathBuf,
-    /// Whether the job goes on from what is there.
+    /// Whether the job goes on from the checkpoints there.
     pub resumes: bool,
 }
 
@@ -206,7 +206,7 @@ impl Local {
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let code = runtime.block_on(self.supervise());
-        // Who is interrupted waits for no other host.
+        // An interrupted job waits for no other host.
         runtime.shutdown_background();
         // Processes that were killed left their copies of contributions behind, and so may earlier jobs.
         match job_directory::remove_orphans(&job_directory::base_directory()) {

@@ -51,7 +51,7 @@ impl Process {
         let _ = self.child.wait().await;
     }
 
-    /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed. Says
+    /// Forwards the output of the process, passes on orders, and reports its failure, if it fails. Returns
     /// whether it has.
     pub(super) async fn attend(
         self,
@@ -119,7 +119,7 @@ async fn wait(mut child: Child, Stops { mut orders, mut is_over, .. }: Stops) ->
             }
             Ok(()) = orders.changed() => {
                 let order = *orders.borrow_and_update();
-                // The id is still that of the child, as nobody has waited for it.
+                // The id is still that of the child, as it was not waited for.
                 if let Some(pid) = child.id() {
                     let _ = kill(Pid::from_raw(pid as i32), order);
                 }

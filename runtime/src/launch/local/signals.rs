@@ -1,4 +1,4 @@
-//! The signals that end a job, and what they lead to.
+//! The signals that end a job, and their consequences.
 
 use std::{future::poll_fn, io, mem::MaybeUninit, pin::pin, ptr, task::Poll};
 
@@ -37,7 +37,7 @@ pub(super) async fn outlast(
         let (order, what) = match ordered {
             None => (Signal::SIGTERM, "the processes are asked to end"),
             Some(Signal::SIGTERM) => (Signal::SIGKILL, "the processes are killed"),
-            // They are dead. What is left is output that nobody takes.
+            // They are dead. Only output is left that cannot be written.
             Some(_) => break ended_by,
         };
         if let Some(notices) = &notices {
@@ -63,7 +63,7 @@ impl Signals {
                 listened.push((signal, unix::signal(unix::SignalKind::from_raw(signal as i32))?));
             }
         }
-        // Were SIGCHLD ignored, which is inherited, nobody could learn how a child has ended.
+        // If SIGCHLD were ignored, which is inherited, the ends of children would be lost.
         Ok(Self { listened, _ended_children: unix::signal(unix::SignalKind::child())? })
     }
 

@@ -118,7 +118,7 @@ impl Local {
             tokio::select! {
                 Some(ended) = ranks.join_next() => {
                     let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
-                    // Who was asked to end has its time for it.
+                    // Processes that were asked to end have their time for it.
                     if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
                         over.send_replace(true);
                     }
@@ -126,7 +126,7 @@ impl Local {
                         agent.expect_nobody();
                     }
                 }
-                // The agent ends when nobody is to come back any more.
+                // The agent ends when no process is to come back any more.
                 Some(asked) = asked.recv() => match asked {
                     ToParent::Start(process) => {
                         if let Some(started) = self.start_again(process, false, &starting) {
@@ -226,7 +226,7 @@ struct Run {
     /// Keeps the rendezvous free for rank 0.
     _port: Option<TcpSocket>,
     agent: AgentThread,
-    /// What the agent asks for.
+    /// The orders of the agent.
     asked: mpsc::UnboundedReceiver<ToParent>,
     processes: Vec<Process>,
 }
@@ -264,14 +264,14 @@ struct Starting<'a> {
     output: &'a Output,
 }
 
-/// What is done while a run lasts.
+/// The channels by which the processes of a run are attended to.
 struct Attending {
     orders: watch::Receiver<Option<Signal>>,
     failures: Failures,
     notices: Option<Sink>,
 }
 
-/// The agent of the ranks that are about to be started, and what it asks for.
+/// The agent of the ranks that are about to be started, and its orders.
 fn start_agent(
     job: &Environment,
     is_spare: bool,
@@ -289,12 +289,12 @@ fn start_agent(
     Ok((AgentThread::start(config)?, asked))
 }
 
-/// The label of what this host shares with others.
+/// The label of this host's domain.
 fn domain() -> Option<String> {
     std::env::var(DOMAIN).ok().filter(|label| !label.is_empty())
 }
 
-/// What was located while the job ran, a line each.
+/// The faults that were located while the job ran, a line each.
 fn summary(faults: &[Told]) -> String {
     let line = |Told { located, over, .. }: &Told| {
         let over = if over.is_some() { " [over]" } else { "" };

@@ -31,7 +31,7 @@ impl Screen {
         self.is_overwritten
     }
 
-    /// What a line begins with.
+    /// The beginning of each line.
     pub(super) fn erase(self) -> &'static str {
         if self.is_overwritten { terminal::ERASE } else { "" }
     }
@@ -50,7 +50,7 @@ impl Labels {
 
     pub(super) fn of(&self, rank: Rank) -> Vec<u8> {
         let Self { digits, screen } = *self;
-        // Cyan, green, yellow, magenta, blue. Red is left to those who have something to warn of.
+        // Cyan, green, yellow, magenta, blue. Red is left for warnings.
         let colour = [36, 32, 33, 35, 34][rank.index() % 5];
         let label = format!("[{:digits$}]", rank.0);
         let label = if screen.is_coloured { format!("\x1b[{colour}m{label}\x1b[0m") } else { label };

@@ -60,7 +60,7 @@ impl Lines {
         block
     }
 
-    /// What is left when the stream has ended.
+    /// The last line, without an end, when the stream has ended.
     pub fn finish(mut self) -> Vec<u8> {
         let mut block = Vec::new();
         if !self.partial.is_empty() {

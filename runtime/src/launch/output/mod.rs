@@ -1,4 +1,4 @@
-//! Carries what the processes print to our own stdout and stderr, line by line.
+//! Carries the output of the processes to our own stdout and stderr, line by line.
 //!
 //! - Lines of different ranks never mix. With a prefix that holds for every byte: a line of more than 64 KiB
 //!   is cut, and a last line without an end gets one. Without a prefix no byte is changed or added, so these

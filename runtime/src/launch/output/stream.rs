@@ -104,7 +104,7 @@ enum Item {
 #[derive(Clone)]
 pub(crate) struct Sink {
     items: mpsc::Sender<Item>,
-    /// What is written before each block.
+    /// The text before each block.
     begin: &'static str,
 }
 
