@@ -127,6 +127,7 @@ scenarios! {
     the_last_who_has_the_result_holds_it_damaged,
     the_last_who_lives_leaves_without_contributing,
     the_log_answers_before_the_replica_has_it,
+    the_only_contributor_dies_when_it_has_the_result,
     the_only_keeper_has_noted_the_outcome,
     the_result_is_handed_over_as_its_lenders_leave,
     those_who_hear_that_there_is_no_job_are_the_last,

@@ -78,7 +78,8 @@ impl Reduction {
         if !absent.is_empty() {
             return Err(Refusal::ProcessFailed { ranks: absent });
         }
-        self.repair_or_wait(now, members)
+        self.repair_or_wait(now, members)?;
+        self.somebody_folds(members)
     }
 
     /// Notes that `dead`, whose contribution counts, died.
@@ -103,18 +104,28 @@ impl Reduction {
     /// Why the reduction cannot complete as it is.
     pub(crate) fn restore(&mut self, now: Timestamp, members: &Membership) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
-        self.repair_or_wait(now, members)
+        self.repair_or_wait(now, members)?;
+        self.somebody_folds(members)
     }
 
+    /// Whether a rank lives that could receive the result. Ranks that give nothing any more, as it goes on
+    /// without them, receive it, too.
     fn somebody_is_left(&self, members: &Membership) -> Result<(), Refusal> {
         let is_dead = |rank: Rank| !members.takes_part(rank);
         let candidates = self.spec.delivery.candidates();
         if !candidates.is_empty() && candidates.iter().copied().all(is_dead) {
             return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
         }
-        if self.group.iter().all(is_dead) {
-            // No rank is left that could fold, or receive the result.
+        if self.spec.group.iter().all(is_dead) {
             return Err(Refusal::ProcessFailed { ranks: self.group.clone() });
+        }
+        Ok(())
+    }
+
+    /// Whether a rank lives that could fold, if there is anything left to fold.
+    fn somebody_folds(&self, members: &Membership) -> Result<(), Refusal> {
+        if self.unfinished() > 0 && !self.group.iter().any(|rank| members.takes_part(rank)) {
+            return Err(Refusal::ContributionLost { ranks: self.group.clone() });
         }
         Ok(())
     }
@@ -292,5 +303,81 @@ impl Reduction {
             }
         }
         if missing.is_empty() { Ok(cover) } else { Err(Refusal::ContributionLost { ranks: missing }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::String, sync::Arc};
+
+    use everfold_protocol::{
+        Generation, JobId, ReductionId, ReductionSpec, RegionOffset, WindowId,
+        message::{Contribution, Data, Ending, Peer, Place, WindowRef},
+        spec::{BodyKind, Delivery, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{lengths::Cut, membership::Prospect, policy::Policy};
+
+    fn process(rank: u32) -> ProcessId {
+        ProcessId::first(Rank(rank))
+    }
+
+    fn window() -> Data {
+        let (window, generation, place) = (WindowId(0), Generation(1), Place::Region(RegionOffset(0)));
+        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+    }
+
+    /// A reduction of three ranks on one host that goes on without rank 0, and their job.
+    fn reduction() -> (Reduction, Membership) {
+        let spec = ReductionSpec {
+            group: Path::range(0, 3),
+            delivery: Delivery::All,
+            kind: BodyKind::Object { type_name: "T".into() },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::None,
+            allow_missing: true,
+            trace: false,
+        };
+        let id = ReductionId::new("x", 0);
+        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
+        let (now, policy) = (Timestamp::ZERO, Policy::default());
+        let mut reduction = Reduction::new(now, Rank(0), &contribution, Cut::fixed(0), &policy, true);
+        let mut members = Membership::new(JobId(1), 3);
+        for process in (0..3).map(process) {
+            let (region, bell, board, domain, agent) = (None, None, None, None, None);
+            let address = String::new();
+            members.join(Peer { process, host: 0, pid: 1, region, bell, board, address, domain, agent });
+            reduction.arrive(now, process, window(), false);
+        }
+        members.stop_joining();
+        assert_eq!(reduction.do_without(now, &Path::single(Rank(0)), &members), Ok(true));
+        (reduction, members)
+    }
+
+    /// Lets all that contribute die. Their memory stays.
+    fn lose_contributors(reduction: &mut Reduction, members: &mut Membership) -> Result<(), Refusal> {
+        let dead = [process(1), process(2)];
+        members.fail(&dead, Evidence::Ended(Ending::Code(1)), Prospect::Gone);
+        reduction.bereave(Timestamp::ZERO, &dead, members)
+    }
+
+    #[test]
+    fn a_result_outlives_all_contributors_for_a_rank_that_was_missed() {
+        let (mut reduction, mut members) = reduction();
+        let queue = &mut reduction.segments[SegmentIndex(0)].queue;
+        while queue.remove(|_| true).is_some() {}
+        let result = Ready { process: process(2), path: Path::range(1, 3), data: window() };
+        reduction.put(SegmentIndex(0), Arc::new(result));
+        assert_eq!(lose_contributors(&mut reduction, &mut members), Ok(()));
+        assert_eq!(reduction.unfinished(), 0);
+    }
+
+    #[test]
+    fn without_a_result_nobody_is_left_who_folds_when_all_contributors_are_dead() {
+        let (mut reduction, mut members) = reduction();
+        let lost = Refusal::ContributionLost { ranks: Path::range(1, 3) };
+        assert_eq!(lose_contributors(&mut reduction, &mut members), Err(lost));
     }
 }

@@ -134,7 +134,8 @@ impl<'a> Circumstances<'a> {
         self.judgement.schedule.windowless.contains(&rank.0)
     }
 
-    /// Whether those who live were to receive what they have.
+    /// Whether ranks were to receive the contributions of those that live. One whose bytes stay damaged may
+    /// have been given up before.
     fn gives_up_others(&self, refusal: &Refusal) -> bool {
         let misses = matches!(
             refusal,
@@ -143,8 +144,9 @@ impl<'a> Circumstances<'a> {
                 | Refusal::ProcessFailed { .. }
                 | Refusal::RanksLeft { .. }
         );
-        let somebody_is_there = !self.case.spec.group.is_subset(&self.reaches.gone);
-        misses && self.goes_on && self.somebody_receives && somebody_is_there
+        let contributes_nothing = join(&self.reaches.gone, &self.reaches.spoilt);
+        let somebody_contributes = !self.case.spec.group.is_subset(&contributes_nothing);
+        misses && self.goes_on && self.somebody_receives && somebody_contributes
     }
 
     /// Whether a contribution is lost by one death that had a copy before it counted.
