@@ -7,6 +7,8 @@
 //! Each product of the matrix with a vector is a recovery segment over its rows. Every rank has all vectors
 //! after it, so the survivors of `--kill` compute the rows of the dead to the same bits. Conjugate gradients
 //! forget a wrong vector, so zeta is compared after each iteration, not at the end alone.
+//!
+//! Where a recovery file lets ranks come back, they go on from the last iteration.
 
 use clap::Parser;
 use everfold::prelude::*;
@@ -15,6 +17,7 @@ use everfold_examples::npb::{
     kill::{Death, Deaths},
 };
 use everfold_examples::progress::Progress;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Finds the smallest eigenvalue of a sparse matrix and compares it with what NASA published.
@@ -96,29 +99,40 @@ impl Products<'_> {
     }
 }
 
+/// What a rank has to know beside x to go on.
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    /// Of each iteration, zeta and |x - A·z|.
+    zetas: Vec<(f64, f64)>,
+}
+
 async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
+    let mut x = vec![1.0; class.order()];
+    let saved: Option<State> = session.resume().array("x", &mut x).await?;
+    let mut state = saved.unwrap_or_default();
     let death = deaths.of(&session)?;
     let matrix = Matrix::of(class);
-    let all = u64::from(class.iterations()) * u64::from(STEPS + 1);
+    let products_each = u64::from(STEPS + 1);
+    let (done, all) =
+        (state.zetas.len() as u64 * products_each, u64::from(class.iterations()) * products_each);
     let team = session.world();
-    let mut products = Products { session: &session, matrix: &matrix, team, death, done: 0, all, again: 0 };
+    let mut products = Products { session: &session, matrix: &matrix, team, death, done, all, again: 0 };
     let mut progress = match session.rank() == 0 {
         true => Progress::on_stderr(u64::from(class.iterations())),
         false => Progress::Silent,
     };
     let started = Instant::now();
-    let mut x = vec![1.0; class.order()];
-    let mut zetas = Vec::new();
-    for _ in 0..class.iterations() {
+    while state.zetas.len() < class.iterations() as usize {
         let (z, rest) = products.solve(&x).await?;
-        zetas.push((class.shift() + 1.0 / dot(&x, &z), rest));
+        state.zetas.push((class.shift() + 1.0 / dot(&x, &z), rest));
         let norm = dot(&z, &z).sqrt();
         x = z.into_iter().map(|z| z / norm).collect();
+        session.checkpoint(&state).array("x", &x).now().await?;
         progress.advance();
     }
     progress.finish();
     match products.team.iter().next() == Some(session.rank()) {
-        true => print_results(class, session.size(), &zetas, started.elapsed(), products.again),
+        true => print_results(class, session.size(), &state.zetas, started.elapsed(), products.again),
         false => Ok(()),
     }
 }

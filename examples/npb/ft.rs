@@ -8,6 +8,8 @@
 //! Each half of a transform is a recovery segment: over the planes in z, and over the columns by y. Every
 //! rank has the whole field in between, so the survivors of `--kill` transform the planes of the dead to the
 //! same bits.
+//!
+//! Where a recovery file lets ranks come back, they go on from the last step.
 
 use clap::Parser;
 use everfold::prelude::*;
@@ -16,6 +18,7 @@ use everfold_examples::npb::{
     kill::{Death, Deaths},
 };
 use everfold_examples::progress::Progress;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Recovery segments of a run: two for the spectrum, and two for each step.
@@ -97,28 +100,40 @@ impl Halves<'_> {
     }
 }
 
+/// What a rank has to know beside the spectrum to go on.
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    /// Of each step.
+    sums: Vec<Checksum>,
+}
+
 async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
+    let (team, numbers) = (session.world(), class.size().into_iter().product::<usize>());
+    let mut spectrum: Vec<Complex> = vec![[0.0; 2]; numbers];
+    let saved: Option<State> = session.resume().array("spectrum", spectrum.as_flattened_mut()).await?;
     let death = deaths.of(&session)?;
-    let (team, numbers) = (session.world(), class.size().into_iter().product::<usize>() as u64);
-    let mut halves = Halves { session: &session, numbers, team, death, done: 0, again: 0 };
+    let done = saved.as_ref().map_or(0, |state| 2 + 2 * state.sums.len() as u64);
+    let mut halves = Halves { session: &session, numbers: numbers as u64, team, death, done, again: 0 };
     let mut progress = match session.rank() == 0 {
         true => Progress::on_stderr(u64::from(Class::STEPS)),
         false => Progress::Silent,
     };
     let started = Instant::now();
     let (field, [_, ny, nz]) = (Field::of(class), class.size());
-    let planes = halves.gather("planes", nz, |z| field.initial_plane(z)).await?;
-    let spectrum = halves.gather("columns", ny, |y| field.spectrum_columns(&planes, y)).await?;
-    drop(planes);
-    let mut sums = Vec::new();
-    for step in 1..=Class::STEPS {
+    if saved.is_none() {
+        let planes = halves.gather("planes", nz, |z| field.initial_plane(z)).await?;
+        spectrum = halves.gather("columns", ny, |y| field.spectrum_columns(&planes, y)).await?;
+    }
+    let mut state = saved.unwrap_or_default();
+    for step in state.sums.len() as u32 + 1..=Class::STEPS {
         let columns = halves.gather("later", ny, |y| field.later_columns(&spectrum, y, step)).await?;
-        sums.push(halves.fold("sum", nz, |z| field.checksum(&columns, z)).await?);
+        state.sums.push(halves.fold("sum", nz, |z| field.checksum(&columns, z)).await?);
+        session.checkpoint(&state).array("spectrum", spectrum.as_flattened()).now().await?;
         progress.advance();
     }
     progress.finish();
     match halves.team.iter().next() == Some(session.rank()) {
-        true => print_results(class, session.size(), &sums, started.elapsed(), halves.again),
+        true => print_results(class, session.size(), &state.sums, started.elapsed(), halves.again),
         false => Ok(()),
     }
 }

@@ -27,6 +27,13 @@ const READERS_MAX: u32 = 2;
 /// most likely out of reach of all.
 const HOSTS_MAX: usize = 8;
 
+/// A rank that reads, and the host where it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader {
+    pub rank: Rank,
+    pub host: u64,
+}
+
 /// Readers that did not reach owners.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Apart {
@@ -39,10 +46,10 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// Takes in that `reader`, which is on this host, did not reach `owner`.
-    pub fn part(&mut self, (reader, host): (Rank, u64), owner: Rank) {
-        if reader != owner && self.pairs.insert((reader, owner)) {
-            *self.hosts.entry((owner, host)).or_default() += 1;
+    /// Takes in that `reader` did not reach `owner`.
+    pub fn part(&mut self, reader: Reader, owner: Rank) {
+        if reader.rank != owner && self.pairs.insert((reader.rank, owner)) {
+            *self.hosts.entry((owner, reader.host)).or_default() += 1;
         }
     }
 
@@ -68,22 +75,22 @@ impl Apart {
     }
 
     /// Whether `reader` can read a partial as far as is known.
-    pub fn reaches(&self, reader: (Rank, u64), ready: &Ready) -> bool {
+    pub fn reaches(&self, reader: Reader, ready: &Ready) -> bool {
         let owner = ready.process.rank;
         let is_private = matches!(ready.data, Data::Private);
-        reader.0 == owner || ready.is_inline() || !(is_private || self.are(reader, owner))
+        reader.rank == owner || ready.is_inline() || !(is_private || self.are(reader, owner))
     }
 
     /// Whether `reader`, or enough others on its host, did not reach `owner`.
-    pub fn are(&self, (reader, host): (Rank, u64), owner: Rank) -> bool {
-        let others = || self.hosts.get(&(owner, host)).is_some_and(|readers| *readers >= READERS_MAX);
-        self.pairs.contains(&(reader, owner)) || others()
+    pub fn are(&self, reader: Reader, owner: Rank) -> bool {
+        let others = || self.hosts.get(&(owner, reader.host)).is_some_and(|readers| *readers >= READERS_MAX);
+        self.pairs.contains(&(reader.rank, owner)) || others()
     }
 
-    /// Whom `reader` is not to read.
-    pub fn owners(&self, reader: (Rank, u64)) -> Path {
+    /// The owners that `reader` is not to read.
+    pub fn owners(&self, reader: Reader) -> Path {
         let owners: BTreeSet<Rank> = self.pairs.iter().map(|(_, owner)| *owner).collect();
-        owners.into_iter().filter(|owner| *owner != reader.0 && self.are(reader, *owner)).collect()
+        owners.into_iter().filter(|owner| *owner != reader.rank && self.are(reader, *owner)).collect()
     }
 
     /// Whether readers on so many hosts did not reach `owner` that others are not likely to reach it either.
@@ -156,12 +163,13 @@ mod tests {
     #[test]
     fn who_did_not_reach_whom_is_known_until_one_of_them_dies() {
         let mut apart = Apart::default();
-        let [one, two, three] = [(Rank(1), 0), (Rank(2), 0), (Rank(3), 0)];
+        let on_host = |rank, host| Reader { rank: Rank(rank), host };
+        let [one, two, three] = [1, 2, 3].map(|rank| on_host(rank, 0));
         apart.part(one, Rank(1));
         assert!(apart.is_empty(), "who holds up itself is not apart from itself");
         apart.part(one, Rank(5));
         apart.part(one, Rank(5));
-        assert!(apart.are(one, Rank(5)) && !apart.are((Rank(5), 7), Rank(1)), "one way");
+        assert!(apart.are(one, Rank(5)) && !apart.are(on_host(5, 7), Rank(1)), "one way");
         assert!(!apart.are(three, Rank(5)), "it may be the reader");
         apart.part(two, Rank(5));
         assert!(apart.are(three, Rank(5)), "it is the host");
@@ -169,7 +177,7 @@ mod tests {
         apart.part(one, Rank(6));
         apart.forget(Rank(5));
         assert!(!apart.are(one, Rank(5)) && !apart.are(three, Rank(5)) && apart.are(one, Rank(6)));
-        (1..HOSTS_MAX as u64).for_each(|host| apart.part((Rank(10 + host as u32), host), Rank(6)));
+        (1..HOSTS_MAX as u64).for_each(|host| apart.part(on_host(10 + host as u32, host), Rank(6)));
         assert!(apart.is_remote(Rank(6)) && !apart.is_remote(Rank(5)));
     }
 }

@@ -234,7 +234,9 @@ pub enum Refusal {
         group: Path,
     },
     /// The caller is not in the group.
-    #[error("rank {rank} calls a reduction of the group {group}, but is not in it: call it on ranks of the group only")]
+    #[error(
+        "rank {rank} calls a reduction of the group {group}, but is not in it: call it on ranks of the group only"
+    )]
     CallerOutsideGroup {
         /// The caller.
         rank: Rank,
@@ -301,7 +303,9 @@ pub enum Refusal {
         rank: Rank,
     },
     /// The body is over the job's limit.
-    #[error("the body of rank {rank} has {bytes} bytes; the limit of this job is {limit} (Config::body_bytes_max)")]
+    #[error(
+        "the body of rank {rank} has {bytes} bytes; the limit of this job is {limit} (Config::body_bytes_max)"
+    )]
     BodyTooLarge {
         /// Whose body.
         rank: Rank,

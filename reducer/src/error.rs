@@ -109,7 +109,9 @@ pub enum ReduceError {
     SessionClosed,
     /// The result was there, but this rank could not receive it: it was lost with the processes that held it,
     /// or does not fit. Other ranks may have received it.
-    #[error("the result is lost for this rank: {reason}. Fill the body again and call once more, with the survivors")]
+    #[error(
+        "the result is lost for this rank: {reason}. Fill the body again and call once more, with the survivors"
+    )]
     ResultLost {
         /// The error, and the process at which it happened.
         reason: String,

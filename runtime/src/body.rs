@@ -100,7 +100,9 @@ pub enum Unfit {
         reason: String,
     },
     /// The encoding decodes to another value: encoded again, that gives other bytes.
-    #[error("the encoding decodes to another value than was encoded; make `Serialize` and `Deserialize` match")]
+    #[error(
+        "the encoding decodes to another value than was encoded; make `Serialize` and `Deserialize` match"
+    )]
     Changed,
 }
 

@@ -163,7 +163,10 @@ impl Chaos {
         if let Some(most) =
             self.faults.faults.as_ref().map(|faults| *faults.end()).filter(|most| *most > kinds.len())
         {
-            return Err(Failure::new(format!("--faults asks for {most} faults, but only {} are named: name more of them", kinds.len())));
+            return Err(Failure::new(format!(
+                "--faults asks for {most} faults, but only {} are named: name more of them",
+                kinds.len()
+            )));
         }
         if kinds.contains(&Kind::DiskFull) && !nix::unistd::geteuid().is_root() {
             note!("everfold: --disk-full needs root and is skipped");

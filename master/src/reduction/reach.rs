@@ -6,14 +6,15 @@ use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, Timestamp};
 
 use super::{Reduction, Segment};
 use crate::{
+    apart::Reader,
     desk::Desk,
     listing::Turn,
     membership::Membership,
     queue::{Access, Ready},
 };
 
-fn on_host(rank: Rank, members: &Membership) -> (Rank, u64) {
-    (rank, members.host(rank).expect("only processes that have joined take part"))
+fn on_host(rank: Rank, members: &Membership) -> Reader {
+    Reader { rank, host: members.host(rank).expect("only processes that have joined take part") }
 }
 
 impl Reduction {
@@ -102,7 +103,7 @@ impl Reduction {
         // other.
         let awaits = |own: &Arc<Ready>, ready: &Arc<Ready>| {
             let reader = on_host(own.process.rank, members);
-            reader.0 != rank
+            reader.rank != rank
                 && self.apart.are(reader, ready.process.rank)
                 && !self.apart.are(reader, rank)
                 && self.can_execute(index, own, &is_alive)

@@ -4,7 +4,9 @@ use crate::body::BodyError;
 
 /// There are too many windows open, or too little memory for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many reductions are in flight: there is no window left for another one; await some of them first")]
+#[error(
+    "too many reductions are in flight: there is no window left for another one; await some of them first"
+)]
 pub struct NoWindow;
 
 /// Why a body cannot be contributed.
