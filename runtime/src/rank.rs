@@ -73,7 +73,7 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>
     };
     // Without it the broken connection tells the same, later.
     let _lifeline = driver.windows.region().and_then(|region| {
-        Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
+        Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "this process has no lifeline: its death is noticed a little later")).ok()
     });
     if let Some((followed, held)) = standby
         && !driver.stand_by(followed, held).await
@@ -171,7 +171,7 @@ async fn open_log(
         let (began, us) = (Instant::now(), (key, job, process));
         if agent.stands_by() {
             let held = Held::begin();
-            let held = held.inspect_err(|error| tracing::warn!(%error, "its lines come twice")).ok();
+            let held = held.inspect_err(|error| tracing::warn!(%error, "the output of this standby is not held back: its lines come twice")).ok();
             standby = Some((replica::follow(origin, us, silence_max, files).await?, held));
         } else {
             replica::take(origin, us, silence_max, files).await?;
@@ -245,7 +245,7 @@ async fn serve(
                         tracing::debug!(%error, "dropped a connection");
                     }
                 }
-                purpose => tracing::warn!(process = %hello.process, ?purpose, "a connection was led astray"),
+                purpose => tracing::warn!(process = %hello.process, ?purpose, "dropped a connection that was meant for something else"),
             }
         });
     }
