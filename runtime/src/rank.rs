@@ -245,7 +245,9 @@ async fn serve(
                         tracing::debug!(%error, "dropped a connection");
                     }
                 }
-                purpose => tracing::warn!(process = %hello.process, ?purpose, "dropped a connection that was meant for something else"),
+                purpose => {
+                    tracing::warn!(process = %hello.process, ?purpose, "dropped a connection that was meant for something else")
+                }
             }
         });
     }

@@ -63,7 +63,11 @@ impl Master {
         refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
     }
 
-    pub(super) fn application<'a>(&'a self, sender: ProcessId, contribution: &'a Contribution) -> Application<'a> {
+    pub(super) fn application<'a>(
+        &'a self,
+        sender: ProcessId,
+        contribution: &'a Contribution,
+    ) -> Application<'a> {
         let Self { desk, reductions, .. } = self;
         Application { desk, reductions, caller: sender.rank, contribution }
     }

@@ -34,7 +34,6 @@ use alloc::collections::BTreeMap;
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Contribution, Evidence, PartialReady, TaskFailed, ToMaster},
-    report::Refusal,
 };
 
 use crate::{
@@ -312,7 +311,7 @@ impl Master {
         }
         let passed_by = self.application(sender, &contribution).passed_by();
         let now = self.desk.now;
-        let reduction = self.open(sender, &contribution);
+        let reduction = self.reduction_for(sender, &contribution);
         reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
         self.detectors.see_progress(sender.rank);
         if let Some(refusal) = passed_by {
@@ -336,7 +335,7 @@ impl Master {
     }
 
     /// The reduction of a contribution, which begins with its first one.
-    fn open(&mut self, sender: ProcessId, contribution: &Contribution) -> &mut Reduction {
+    fn reduction_for(&mut self, sender: ProcessId, contribution: &Contribution) -> &mut Reduction {
         let id = contribution.reduction;
         self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {

@@ -254,7 +254,15 @@ impl Share {
                 let (own_number, spans) = self.operands(task);
                 let numbered = spans.into_iter().zip((0..).map(Bracketing::operand));
                 if let Some(tree) = bracketing::fold(numbered, Bracketing::pair) {
-                    kernel::fold_bracketed(target, own, own_number, sources, &tree, element_bytes, accumulate);
+                    kernel::fold_bracketed(
+                        target,
+                        own,
+                        own_number,
+                        sources,
+                        &tree,
+                        element_bytes,
+                        accumulate,
+                    );
                 }
             }
         }

@@ -324,7 +324,9 @@ impl Host {
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
                 Ok(region) => self.remains.hold(process, region),
-                Err(error) => tracing::warn!(%process, %error, "this agent cannot hold the memory of a process"),
+                Err(error) => {
+                    tracing::warn!(%process, %error, "this agent cannot hold the memory of a process")
+                }
             }
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
