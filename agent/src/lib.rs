@@ -7,7 +7,7 @@
 //! [`Agent`] is a pure machine. It takes [events](Event) and gives back [actions](Action).
 //!
 //! Deliberately absent: any decision about reductions. Those are the master's, which decides whose memory is
-//! read, and when nobody needs it any more.
+//! read, and when no reduction needs it any more.
 
 // The compiler proves it pure. Tests may use more.
 #![cfg_attr(not(test), no_std)]
@@ -31,8 +31,8 @@ use serde::Serialize;
 /// The rank whose agent hosts the master.
 pub const FIRST_RANK: Rank = Rank(0);
 
-/// A connection of a process to its agent. What is seen of an earlier one, however late, is not taken for the
-/// present one: a process may have come again in the meantime.
+/// A connection of a process to its agent. Late events of an earlier connection are not taken for events of
+/// the present one: a process may have come again in the meantime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Connection {
     /// Whose it is.
@@ -82,9 +82,10 @@ pub enum Action {
     Refuse(ProcessId),
     /// Tell the master.
     Tell(FromAgent),
-    /// Hold the memory of this process no longer, but for what it has kept.
+    /// Hold the memory of this process no longer, but for its kept state.
     Release(ProcessId),
-    /// It was [released](Self::Release), and has ended: give back to the system what it has not kept.
+    /// It was [released](Self::Release), and has ended: give its memory back to the system, but for its kept
+    /// state.
     Thin(ProcessId),
     /// Start this process; its [end](Event::Ended) is told in any case, also if it cannot be started.
     Start {
@@ -92,13 +93,13 @@ pub enum Action {
         process: ProcessId,
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
-        /// Whether it stands by: it follows the process at that origin, and nobody hears it.
+        /// Whether it stands by: it follows the process at that origin, and sends nothing.
         stands_by: bool,
     },
     /// This process, which stands by, takes the place of the one that it has followed: it has all that it can
     /// have of that one.
     Promote(ProcessId),
-    /// End this process, which was started here and nobody needs; its [end](Event::Ended) is told in any
+    /// End this process, which was started here and is not needed; its [end](Event::Ended) is told in any
     /// case.
     End(ProcessId),
     /// The rank of this process goes on on another host: how it has ended here does not count.
@@ -128,7 +129,8 @@ pub struct Agent {
     hosts_master: bool,
     /// Whether the process that is to bring the master along was started here.
     has_first: bool,
-    /// Whether the process that was to bring the master along has ended before it came, and nobody was told.
+    /// Whether the process that was to bring the master along has ended before it came, and no process was
+    /// told.
     is_masterless: bool,
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
@@ -137,7 +139,7 @@ pub struct Agent {
     starts: BTreeMap<Rank, Start>,
     /// Processes that were started to stand by, and have not ended or been promoted.
     standbys: BTreeSet<ProcessId>,
-    /// What the master is to hear as soon as there is a way to it.
+    /// Messages for the master, as soon as there is a connection to it.
     untold: Vec<FromAgent>,
     /// Whether more processes are to come.
     expects_more: bool,
@@ -183,7 +185,7 @@ enum Way {
 }
 
 impl Agent {
-    /// An agent that knows nobody yet. If it `expects` its processes, because its own process is about to
+    /// An agent that knows no process yet. If it `expects` its processes, because its own process is about to
     /// start them, it is needed at least until it is [`Alone`](Event::Alone).
     pub fn new(expects: bool) -> Self {
         Self { expects_more: expects, ..Self::default() }
@@ -273,7 +275,7 @@ impl Agent {
         self.actions.push_back(Action::Welcome(process));
     }
 
-    /// Whether nobody has come in place of this connection, and its process is not known to have ended.
+    /// Whether this is the latest connection of its process, and that is not known to have ended.
     pub fn is_latest(&self, Connection { process, number }: Connection) -> bool {
         match self.processes.get(&process) {
             Some(Held::Here(latest) | Held::Gone(latest)) => *latest == number,
@@ -309,7 +311,7 @@ impl Agent {
         }
     }
 
-    /// Ends a process that nobody needs.
+    /// Ends a process that is not needed.
     fn end_needless(&mut self, process: ProcessId) {
         if self.starts.get(&process.rank).is_some_and(|start| start.process == process) {
             self.starts.remove(&process.rank);
@@ -403,11 +405,11 @@ impl Agent {
         }
     }
 
-    /// Nobody reads the memory of the dead any more.
+    /// The master is gone: no process reads the memory of the dead any more.
     fn lose_master(&mut self) {
         self.master = Way::Closed;
         self.starts.clear();
-        // Nobody promotes them any more.
+        // They are never promoted now.
         let standbys = self.standbys.iter().copied();
         self.actions.extend(standbys.map(Action::End));
         let gone = self.processes.iter().filter(|(_, held)| !held.is_here());
@@ -420,7 +422,8 @@ impl Agent {
         self.actions.push_back(Action::Release(process));
     }
 
-    /// An agent is needed while a process is connected, and while others may read what a process has left.
+    /// An agent is needed while a process is connected, and while others may read the memory of a dead
+    /// process.
     fn finish(&mut self) {
         // A program that is none of everfold's waits for no master.
         if self.is_masterless && !self.processes.is_empty() {
@@ -431,7 +434,7 @@ impl Agent {
             Way::Closed => !self.processes.values().any(|held| held.is_here()),
             // No process came so far that others would know of it.
             Way::Unknown => self.is_alone || (!self.expects_more && self.have_all_ended()),
-            // Others may read what the dead have left, and the master says when they do no more.
+            // Others may read the memory of the dead, and the master says when they do no more.
             Way::Sought | Way::Open => false,
         };
         if is_over && !self.is_done {

@@ -30,7 +30,7 @@ pub enum Refused {
         /// The limit in bytes.
         bytes_max: u64,
     },
-    /// Nobody has begun it, or nobody needs it any more.
+    /// It was not begun, or is not needed any more.
     Unknown,
     /// A later process has taken it: the one whose it is takes part no more (I2).
     Taken,
@@ -47,7 +47,7 @@ impl Replicas {
         self.held.values().flat_map(|held| held.bytes).sum()
     }
 
-    /// Whether there is room for so many bytes more, beside the replicas.
+    /// Whether there is room for this many bytes more, beside the replicas.
     pub fn have_room_for(&self, bytes: u64) -> bool {
         self.bytes().saturating_add(bytes) <= self.bytes_max
     }

@@ -2,16 +2,16 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | know what is observed, and where | [`symptom`], [`place`] |
-//! | know what the master sees, and what a host sees of itself | [`observer`], [`load`] |
+//! | know the symptoms, and their components | [`symptom`], [`place`] |
+//! | know the symptoms that the master observes, and those that a host observes of itself | [`observer`], [`load`] |
 //! | compare a value with its past, or with peers | [`cusum`], [`peers`] |
 //! | know which host analyses the symptoms of another | [`tree`] |
 //! | send a symptom there (TFD) | [`tfd`] |
 //! | conclude faults and confirm them (TFA) | [`tfa`] |
 //! | write rules | [`rules`] |
-//! | learn them from what earlier jobs have recorded | [`learn`] |
-//! | say it to other hosts | [`message`] |
-//! | collect what was located, at the root of the tree | [`register`] |
+//! | learn them from records of earlier jobs | [`learn`] |
+//! | send symptoms, probes and verdicts to other hosts | [`message`] |
+//! | collect located faults, at the root of the tree | [`register`] |
 //!
 //! Time and events go into the machines, actions come out.
 //!

@@ -1,4 +1,4 @@
-//! What a host's counters say of it: symptoms, and what it answers to probes of its state.
+//! A host's counters: the symptoms in them, and the answers to probes of its state.
 //!
 //! Counters only grow. What counts is how much they have grown since the last sample, so the first one says
 //! nothing.

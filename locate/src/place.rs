@@ -1,4 +1,4 @@
-//! What a symptom is about, and where a fault is.
+//! Places: the component that a symptom is about, or that has a fault.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What a localisation node asks before it confirms a fault (FL-5).
+//! Probes: the questions that a localisation node asks before it confirms a fault (FL-5).
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! What is observed of hosts, links and processes (FL-2). Declared once: rules, messages and documents use
-//! these names.
+//! Symptoms of hosts, links and processes (FL-2). Declared once: rules, messages and documents use these
+//! names.
 
 use core::time::Duration;
 

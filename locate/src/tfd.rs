@@ -1,8 +1,8 @@
-//! TFD (FL-3, algorithm 1 of the paper): brings each symptom to who collects those of its suspect.
+//! TFD (FL-3, algorithm 1 of the paper): brings each symptom to the node that collects those of its suspect.
 //!
-//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. What a
-//! receiver has acknowledged just before it went away goes there, too: it may not have analysed that.
-//! Symptoms may arrive twice, which analysis does not mind.
+//! A symptom that is not acknowledged is sent once more, and then goes to the next substitute. Symptoms that
+//! a receiver has acknowledged just before it went away go there, too: it may not have analysed them. A
+//! symptom may arrive twice, which does no harm.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},

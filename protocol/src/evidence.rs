@@ -62,7 +62,7 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What is done about a fault.
+/// The reaction to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recovery {
@@ -126,10 +126,10 @@ impl fmt::Display for NoReturn {
         match self {
             Self::HostLost => f.write_str("its host is lost"),
             Self::Silent => f.write_str("it was silent, and may live on"),
-            Self::NotHeld => f.write_str("no agent holds what it has left"),
+            Self::NotHeld => f.write_str("no agent holds the memory of its process"),
             Self::Ignored => f.write_str("process faults are ignored"),
             Self::Starts(starts) => {
-                write!(f, "it was started again {}, and may be no more", Times(*starts))
+                write!(f, "it was started again {}, the most that is allowed", Times(*starts))
             }
             Self::Fruitless(starts) => {
                 write!(f, "it was started again {} in a row and made no progress", Times(*starts))

@@ -1,4 +1,4 @@
-//! What is told about a reduction once it has ended.
+//! The report of a reduction that has ended well, and the refusal of one that has not.
 
 use alloc::{borrow::ToOwned, format, string::String, vec::Vec};
 use core::{fmt, time::Duration};
@@ -12,13 +12,13 @@ use crate::{
     spec::Aspect,
 };
 
-/// What happened in a reduction that ended well.
+/// The account of a reduction that ended well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Whose originals are in the result.
+    /// The ranks whose contributions are in the result.
     pub contributors: Path,
-    /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the
-    /// result. If that are more than 64, only the first of them is told.
+    /// Number of tasks of each rank that has executed any; told to the ranks that receive the result. If more
+    /// than 64 receive it, only the first of them is told.
     pub tasks_per_worker: Vec<(Rank, u64)>,
     /// Ranks that died after they had contributed and before the result was handed out, and whose
     /// contributions count nevertheless.
@@ -31,8 +31,8 @@ pub struct Report {
     pub folds: u64,
     /// Ranks of the group whose contributions are missing in the result; empty unless the caller allowed it.
     pub missing: Path,
-    /// Contributors whose contributions were in another process's hands, copied or folded, when the result
-    /// was handed out, as far as the master was told.
+    /// Contributors whose contributions another process had copied or folded when the result was handed out,
+    /// as far as the master was told.
     pub protected: Path,
     /// Tasks that were given to a second process because the first was late.
     pub tasks_doubled: u64,
@@ -54,10 +54,10 @@ pub struct Report {
 pub struct Phases {
     /// From the first contribution to the last: how unevenly the ranks arrived.
     pub arriving: Duration,
-    /// From the last contribution to the last fold. Folding starts with the second contribution already; this
-    /// is what was left to do.
+    /// From the last contribution to the last fold. Folding starts with the second contribution already, so
+    /// this is the rest.
     pub folding: Duration,
-    /// The sum of what all tasks took at their executors; over several processes it may exceed the wall
+    /// The sum of the times of all tasks at their executors; over several processes it may exceed the wall
     /// clock.
     pub working: Duration,
     /// Of `working`, the time spent on reading peers.
@@ -67,15 +67,15 @@ pub struct Phases {
 /// One task, for timelines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRecord {
-    /// Who executed it.
+    /// The rank that executed it.
     pub executor: Rank,
     /// Which segment.
     pub segment: SegmentIndex,
     /// Which bytes of the body.
     pub range: ByteRange,
-    /// What the executor held before.
+    /// The contributions in the executor's partial before.
     pub own: Path,
-    /// What it read, and from whom.
+    /// The contributions that it read, and their owners.
     pub sources: Vec<(Rank, Path)>,
     /// Start, counted from the first contribution.
     pub start: Duration,
@@ -86,13 +86,13 @@ pub struct TaskRecord {
 /// A death in the middle of a reduction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureRecord {
-    /// Who died.
+    /// The rank that died.
     pub rank: Rank,
     /// When the master learned it, counted from the first contribution.
     pub at: Duration,
-    /// What spoke for it: whether the process has ended, and how, was silent, or went with its host.
+    /// The evidence of it: the process has ended, and how; it was silent; or it went with its host.
     pub evidence: Evidence,
-    /// What no live partial held any more, if the caller asked for a trace.
+    /// Parts of segments that no live partial held any more, if the caller asked for a trace.
     pub restored: Vec<Restored>,
 }
 
@@ -101,9 +101,9 @@ pub struct FailureRecord {
 pub struct Restored {
     /// Which segment.
     pub segment: SegmentIndex,
-    /// Whose contributions were lost with the dead process's partials.
+    /// The contributions that were lost with the dead process's partials.
     pub path: Path,
-    /// The copies that were queued in their place, and who has them.
+    /// The copies that were queued in their place, and their owners.
     pub copies: Vec<(Rank, Path)>,
 }
 
@@ -140,8 +140,8 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The report for those who do not receive the result: without what grows with the job, tasks and their
-    /// trace.
+    /// The report for ranks that do not receive the result: without tasks and their trace, which grow with
+    /// the job.
     pub fn brief(&self) -> Self {
         let brief = |failure: &FailureRecord| FailureRecord { restored: Vec::new(), ..*failure };
         Self {

@@ -273,7 +273,7 @@ async fn replicate(
         let Ok(Some(Found { entry, bytes })) = kept else { continue };
         match session.handle().keep(of_replica(owner, name), entry.tag, &bytes) {
             Ok(()) => copied.of.extend([owner.0]),
-            Err(error) => tracing::warn!(%owner, name, %error, "no replica"),
+            Err(error) => tracing::warn!(%owner, name, %error, "a kept state has no replica"),
         }
     }
     let copied = meet("kept", copied).await?.value;

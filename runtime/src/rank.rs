@@ -73,7 +73,7 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>
     };
     // Without it the broken connection tells the same, later.
     let _lifeline = driver.windows.region().and_then(|region| {
-        Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
+        Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "this process has no lifeline: its death is noticed a little later")).ok()
     });
     if let Some((followed, held)) = standby
         && !driver.stand_by(followed, held).await
@@ -96,27 +96,8 @@ async fn connect(
     let hailing = hail(&config.environment, about(&config, region.as_deref()), deadline);
     let no_answer = |_| HailError::NotFound(io::ErrorKind::TimedOut.into());
     let mut agent = tokio::time::timeout_at(deadline, hailing).await.map_err(no_answer)??;
-    let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = config;
-    let address = || rendezvous.clone();
-    // The master may not be there yet. Later it is, and hangs up at most.
-    let first =
-        connect_until(rendezvous, deadline).await.map_err(|source| match Stranger::behind(&source) {
-            Some(stranger) => JoinError::Squatted { address: address(), stranger },
-            None => JoinError::NoMaster { address: address(), timeout: join_timeout, source },
-        })?;
-    let first = Cell::new(Some(first));
-    let connect = || {
-        let first = first.take();
-        async move {
-            match first {
-                Some(first) => Ok(first),
-                None => connect_until(rendezvous, deadline).await,
-            }
-        }
-    };
-    let (control, seals) = lobby::knock(connect, &key, job, process, Purpose::Control)
-        .await
-        .map_err(|source| JoinError::Handshake { address: address(), source })?;
+    let RankConfig { process, job, key, .. } = config;
+    let (control, seals) = reach_master(&config, deadline).await?;
     // Others find this host at the address that leads to the master.
     let own_ip = control.own_ip()?.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let listener = Listener::bind(&Address::Tcp(SocketAddr::from((own_ip, 0)).to_string())).await?;
@@ -137,7 +118,50 @@ async fn connect(
         domain: config.domain.clone(),
         agent: Some(agent.serve(own_ip).await?),
     };
-    let bytes_max = config.log_bytes_max;
+    let (log, standby) = open_log(&config, &mut agent).await?;
+    let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
+    let tcp = Tcp::new(key, job, process);
+    let peers = Arc::new(Peers::new(&me, windows.clone(), tcp, config.second.clone()));
+    let driver =
+        Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), log, ready)?;
+    Ok((driver, agent, standby))
+}
+
+/// Connects to the master, which may not be there yet.
+async fn reach_master(
+    config: &RankConfig,
+    deadline: tokio::time::Instant,
+) -> Result<(BoxStream, Seals), JoinError> {
+    let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = *config;
+    let address = || rendezvous.clone();
+    let first =
+        connect_until(rendezvous, deadline).await.map_err(|source| match Stranger::behind(&source) {
+            Some(stranger) => JoinError::Squatted { address: address(), stranger },
+            None => JoinError::NoMaster { address: address(), timeout: join_timeout, source },
+        })?;
+    // From now on the master is there, and hangs up at most.
+    let first = Cell::new(Some(first));
+    let connect = || {
+        let first = first.take();
+        async move {
+            match first {
+                Some(first) => Ok(first),
+                None => connect_until(rendezvous, deadline).await,
+            }
+        }
+    };
+    lobby::knock(connect, &key, job, process, Purpose::Control)
+        .await
+        .map_err(|source| JoinError::Handshake { address: address(), source })
+}
+
+/// Opens the result log of a process, if it has one. If the vault is to be filled from the replica of an earlier
+/// process, it takes the replica, or follows it if it stands by.
+async fn open_log(
+    config: &RankConfig,
+    agent: &mut OwnAgent,
+) -> Result<(Option<ResultLog>, Option<Standby>), JoinError> {
+    let RankConfig { process, job, key, log_bytes_max, .. } = *config;
     let files = match agent.take_vault() {
         None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
         files => files,
@@ -147,25 +171,20 @@ async fn connect(
         let (began, us) = (Instant::now(), (key, job, process));
         if agent.stands_by() {
             let held = Held::begin();
-            let held = held.inspect_err(|error| tracing::warn!(%error, "its lines come twice")).ok();
+            let held = held.inspect_err(|error| tracing::warn!(%error, "the output of this standby is not held back: its lines come twice")).ok();
             standby = Some((replica::follow(origin, us, silence_max, files).await?, held));
         } else {
             replica::take(origin, us, silence_max, files).await?;
         }
         transfer = began.elapsed();
     }
-    let log = files.map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
+    let log = files.map(|files| ResultLog::open(files, job, process, log_bytes_max)).transpose()?;
     log.iter().for_each(|log| log.arrived(transfer));
     log.iter().filter(|_| standby.is_some()).for_each(ResultLog::stand_by);
     if log.is_none() && process.incarnation.0 > 0 {
         return Err(LogError::Absent.into());
     }
-    let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
-    let tcp = Tcp::new(key, job, process);
-    let peers = Arc::new(Peers::new(&me, windows.clone(), tcp, config.second.clone()));
-    let driver =
-        Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), log, ready)?;
-    Ok((driver, agent, standby))
+    Ok((log, standby))
 }
 
 /// The host of this process as peers see it that may map its memory, and that memory.
@@ -226,7 +245,9 @@ async fn serve(
                         tracing::debug!(%error, "dropped a connection");
                     }
                 }
-                purpose => tracing::warn!(process = %hello.process, ?purpose, "a connection was led astray"),
+                purpose => {
+                    tracing::warn!(process = %hello.process, ?purpose, "dropped a connection that was meant for something else")
+                }
             }
         });
     }

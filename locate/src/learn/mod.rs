@@ -3,8 +3,8 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`record`] | the lines in which localisation nodes, and people, tell what was seen and what was confirmed |
-//! | `window` | cuts them into windows: what was seen of one host within the trigger's window |
+//! | [`record`] | the lines in which localisation nodes, and people, note symptoms and confirmed faults |
+//! | `window` | cuts them into windows: the symptoms of one host within the trigger's window |
 //! | `sets` | finds the symptoms that go with a fault: association rules, by Apriori |
 //! | `sequences` | finds the orders in which symptoms come before a fault |
 //! | `draft` | writes a rule base |

@@ -1,7 +1,7 @@
-//! Windows: what was seen of one host within the trigger's window, and the faults that were confirmed then.
+//! Windows: the symptoms of one host within the trigger's window, and the faults that were confirmed then.
 //!
-//! A confirmed fault has the window before it; faults that follow within one belong to the same. What is seen
-//! of the host while a fault lasts is explained by it, and belongs to no window. All else is cut into windows
+//! A confirmed fault has the window before it; faults that follow within one belong to the same. Symptoms of
+//! the host while a fault lasts are explained by it, and belong to no window. All others are cut into windows
 //! that begin with a symptom. So windows are disjoint, and each fault counts once, however long it lasts.
 
 use alloc::{

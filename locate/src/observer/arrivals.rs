@@ -1,8 +1,9 @@
-//! Who keeps a group waiting, again and again; who has not called; whose calls differ from those of most.
+//! Ranks that keep their group waiting again and again, that have not called, or whose calls differ from
+//! most.
 //!
-//! An allreduce makes all ranks equally late, so times at ranks show no culprit. The master sees who
-//! *arrives* late. The time of which a rank is guilty is that between the arrival of the median rank of its
-//! group and its own. Overlapping reductions count once.
+//! An allreduce makes all ranks equally late, so times at ranks show no culprit. The master sees which ranks
+//! *arrive* late. A rank is guilty of the time between the arrival of the median rank of its group and its
+//! own. Overlapping reductions count once.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},

@@ -1,12 +1,12 @@
-//! What the master's messages tell of hosts, ranks and links.
+//! Symptoms of hosts, ranks and links in the master's messages.
 //!
-//! The observer stands beside the master and hears what it hears. It changes nothing there, and costs a
+//! The observer stands beside the master and hears the same messages. It changes nothing there, and costs a
 //! look-up per message.
 //!
 //! | module | observes |
 //! |---|---|
-//! | `arrivals` | who keeps the others waiting, who has not called, whose calls differ |
-//! | `reads` | between which hosts reading is slow, or fails |
+//! | `arrivals` | ranks that keep others waiting, that have not called, or whose calls differ |
+//! | `reads` | pairs of hosts between which reads are slow, or fail |
 //!
 //! Deliberately absent: what ranks of one host fold on their board, and what deputies decide. The master
 //! hears of neither.

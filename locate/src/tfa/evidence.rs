@@ -1,4 +1,4 @@
-//! Purify and group (FL-4): what is known about one host and all that belongs to it.
+//! Purify and group (FL-4): the symptoms of one host, its ranks and its links.
 //!
 //! Groups are disjoint: each symptom belongs to the host of its suspect. Duplicates and similar symptoms are
 //! one entry.

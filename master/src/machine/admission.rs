@@ -3,16 +3,75 @@
 use alloc::string::ToString;
 
 use everfold_protocol::{
-    Path, Rank, ReductionId,
+    Path, ProcessId, Rank, ReductionId,
     message::Contribution,
     report::Refusal,
     spec::{Aspect, Delivery},
 };
 
+use super::Master;
 use crate::{
     desk::Desk,
     reduction::{Called, Reductions},
 };
+
+impl Master {
+    /// Whether a contribution may take part. If not, its sender is told why.
+    pub(super) fn admit(&mut self, sender: ProcessId, contribution: &Contribution) -> bool {
+        let id = contribution.reduction;
+        let told = self.refused_before(id, sender.rank, &contribution.spec.group);
+        let is_news = told.is_none() && !self.reductions.contains_key(&id);
+        let refusal = told.or_else(|| self.application(sender, contribution).unacceptable());
+        // Ranks that have called hear of a disagreement, too.
+        let disagrees = || self.application(sender, contribution).disagreement().is_some();
+        if let Some(refusal) = refusal.filter(|it| it.absent().is_none() || !disagrees()) {
+            if refusal.absent().is_some() && is_news {
+                // Ranks that call later hear the same refusal, even if more ranks are absent by then.
+                self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
+            }
+            self.tell_refused(id, Path::single(sender.rank), refusal);
+            return false;
+        }
+        if self.reductions.contains_key(&id.in_teams()) {
+            // They would wait for this rank.
+            self.dissolve(id.in_teams(), &contribution.spec.group);
+        }
+        if let Some((skipped, refusal)) = self.application(sender, contribution).skipped() {
+            self.refuse(skipped, refusal);
+        }
+        let Some(reduction) = self.reductions.get(&id) else { return true };
+        if reduction.arrived().contains(sender.rank) {
+            self.desk.outbox.stale(sender, "second contribution to one reduction");
+            return false;
+        }
+        let Contribution { name, spec, .. } = contribution;
+        if let Some(refusal) = reduction.disagreement(id, sender.rank, Called { name, spec }) {
+            self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
+            self.tell_refused(id, Path::single(sender.rank), refusal);
+            return false;
+        }
+        true
+    }
+
+    /// The refusal that `caller`, which believes in `group`, hears if a reduction has been refused.
+    fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
+        let Self { refusals, desk, .. } = self;
+        if self.reductions.contains_key(&id) {
+            refusals.pass(id, caller);
+            return None;
+        }
+        refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
+    }
+
+    pub(super) fn application<'a>(
+        &'a self,
+        sender: ProcessId,
+        contribution: &'a Contribution,
+    ) -> Application<'a> {
+        let Self { desk, reductions, .. } = self;
+        Application { desk, reductions, caller: sender.rank, contribution }
+    }
+}
 
 /// A contribution that is to take part, and the state with which it is compared.
 pub(super) struct Application<'a> {

@@ -45,7 +45,7 @@ impl Master {
             None => last,
         };
         last.iter().for_each(|last| reduction.count_last(last));
-        let mut report = reduction.report_of_result(desk.now);
+        let report = reduction.report_of_result(desk.now);
         let (group, have_it) = (reduction.spec().group.clone(), reduction.have_it().clone());
         let hear = group.difference(&have_it).difference(&reduction.unheard());
         // Where ranks come back, it is handed out until all have it in their hosts' logs.
@@ -62,37 +62,33 @@ impl Master {
         } else {
             self.end(id);
         }
+        self.desk.outbox.notice(Notice::Finished(id));
+        let finished = Finished { reduction: id, result, last, lend, beside, learning, report };
+        self.tell_finished(finished, &hear, root);
         let desk = &mut self.desk;
-        desk.outbox.notice(Notice::Finished(id));
-        let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
-        let brief = report.brief();
-        let is_in_pipeline = |peer: &ProcessId| {
-            self.reductions.get(&id).is_some_and(|reduction| reduction.is_in_pipeline(*peer))
-        };
-        let peers: Vec<_> = desk.members.processes_of(&hear).filter(|peer| !is_in_pipeline(peer)).collect();
-        let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
-        for peer in peers {
-            let (told, last) = match receives(peer) {
-                true => (report.clone(), last.clone()),
-                false => (brief.clone(), None),
-            };
-            if to_many {
-                report.tasks_per_worker = Vec::new();
-            }
-            let finished = Finished {
-                reduction: id,
-                result: result.clone(),
-                last,
-                lend,
-                beside,
-                learning,
-                report: told,
-            };
-            desk.outbox.send(peer, ToWorker::Finished(Box::new(finished)));
-        }
         if !in_windows {
             desk.send_each(&have_it, &ToWorker::Release { reduction: id });
             self.remains.end(id, desk);
+        }
+    }
+
+    /// Tells the ranks `hear` that a reduction has finished, but for those that a pipeline serves. Only the `root`,
+    /// if there is one, is told the last task and the whole report.
+    fn tell_finished(&mut self, mut finished: Finished, hear: &Path, root: Option<Rank>) {
+        let is_in_pipeline = |peer: &ProcessId| {
+            let reduction = self.reductions.get(&finished.reduction);
+            reduction.is_some_and(|reduction| reduction.is_in_pipeline(*peer))
+        };
+        let members = &self.desk.members;
+        let peers: Vec<_> = members.processes_of(hear).filter(|peer| !is_in_pipeline(peer)).collect();
+        let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
+        let brief = Finished { last: None, report: finished.report.brief(), ..finished.clone() };
+        for peer in peers {
+            let told = if root.is_none_or(|root| root == peer.rank) { &finished } else { &brief };
+            self.desk.outbox.send(peer, ToWorker::Finished(Box::new(told.clone())));
+            if to_many {
+                finished.report.tasks_per_worker = Vec::new();
+            }
         }
     }
 

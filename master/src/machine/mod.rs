@@ -34,10 +34,8 @@ use alloc::collections::BTreeMap;
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Contribution, Evidence, PartialReady, TaskFailed, ToMaster},
-    report::Refusal,
 };
 
-use self::admission::Application;
 use crate::{
     condense::Fold,
     desk::Desk,
@@ -49,7 +47,7 @@ use crate::{
     outcomes::Outcomes,
     policy::Policy,
     recovery::{Detectors, Own, Seen, Starts},
-    reduction::{Called, Reduction, Reductions},
+    reduction::{Reduction, Reductions},
     refusals::Refusals,
     remains::Remains,
     replicas::Replicas,
@@ -308,62 +306,19 @@ impl Master {
         if id.is_in_teams() {
             return self.contribute_in_teams(sender, contribution);
         }
-        if self.answer_again(sender, &contribution) {
+        if self.answer_again(sender, &contribution) || !self.admit(sender, &contribution) {
             return;
-        }
-        let told = self.refused_before(id, sender.rank, &contribution.spec.group);
-        let is_news = told.is_none() && !self.reductions.contains_key(&id);
-        let refusal = told.or_else(|| self.application(sender, &contribution).unacceptable());
-        // Ranks that have called hear of a disagreement, too.
-        let disagrees = || self.application(sender, &contribution).disagreement().is_some();
-        if let Some(refusal) = refusal.filter(|it| it.absent().is_none() || !disagrees()) {
-            if refusal.absent().is_some() && is_news {
-                // Ranks that call later hear the same refusal, even if more ranks are absent by then.
-                self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
-            }
-            self.tell_refused(id, Path::single(sender.rank), refusal);
-            return;
-        }
-        if self.reductions.contains_key(&id.in_teams()) {
-            // They would wait for this rank.
-            self.dissolve(id.in_teams(), &contribution.spec.group);
-        }
-        if let Some((skipped, refusal)) = self.application(sender, &contribution).skipped() {
-            self.refuse(skipped, refusal);
-        }
-        if let Some(reduction) = self.reductions.get(&id) {
-            if reduction.arrived().contains(sender.rank) {
-                return self.desk.outbox.stale(sender, "second contribution to one reduction");
-            }
-            let Contribution { name, spec, .. } = &contribution;
-            if let Some(refusal) = reduction.disagreement(id, sender.rank, Called { name, spec }) {
-                self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
-                return self.tell_refused(id, Path::single(sender.rank), refusal);
-            }
         }
         let passed_by = self.application(sender, &contribution).passed_by();
-        let reduction = self.reductions.entry(id).or_insert_with(|| {
-            if let Some(deadline) = contribution.spec.deadline {
-                self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
-            }
-            let share_memory = self.desk.members.share_memory(&contribution.spec.group);
-            let Desk { now, policy, .. } = &self.desk;
-            let cut = self.lengths.cut(&contribution.spec, policy, share_memory);
-            let mut reduction = Reduction::new(*now, sender.rank, &contribution, cut, policy, share_memory);
-            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
-                reduction.fold_in_pairs();
-            }
-            if let Some(end) = reduction.gathers_until(&self.desk.policy) {
-                self.desk.timers.set(end, Timer::Gathered(id));
-            }
-            reduction
-        });
-        reduction.arrive(self.desk.now, sender, contribution.data, contribution.spec.trace);
+        let now = self.desk.now;
+        let reduction = self.reduction_for(sender, &contribution);
+        reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
         self.detectors.see_progress(sender.rank);
         if let Some(refusal) = passed_by {
             self.refuse(id, refusal);
             return;
         }
+        let reduction = &self.reductions[&id];
         let at_once = reduction.wants_copies() && reduction.copies_at_once();
         if reduction.wants_copies() && !at_once {
             let wait = reduction.copy_wait(sender.rank, self.desk.policy.limits.ping_interval);
@@ -379,19 +334,25 @@ impl Master {
         }
     }
 
-    /// The refusal that `caller`, which believes in `group`, hears if a reduction has been refused.
-    fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
-        let Self { refusals, desk, .. } = self;
-        if self.reductions.contains_key(&id) {
-            refusals.pass(id, caller);
-            return None;
-        }
-        refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
-    }
-
-    fn application<'a>(&'a self, sender: ProcessId, contribution: &'a Contribution) -> Application<'a> {
-        let Self { desk, reductions, .. } = self;
-        Application { desk, reductions, caller: sender.rank, contribution }
+    /// The reduction of a contribution, which begins with its first one.
+    fn reduction_for(&mut self, sender: ProcessId, contribution: &Contribution) -> &mut Reduction {
+        let id = contribution.reduction;
+        self.reductions.entry(id).or_insert_with(|| {
+            if let Some(deadline) = contribution.spec.deadline {
+                self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
+            }
+            let share_memory = self.desk.members.share_memory(&contribution.spec.group);
+            let Desk { now, policy, .. } = &self.desk;
+            let cut = self.lengths.cut(&contribution.spec, policy, share_memory);
+            let mut reduction = Reduction::new(*now, sender.rank, contribution, cut, policy, share_memory);
+            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
+                reduction.fold_in_pairs();
+            }
+            if let Some(end) = reduction.gathers_until(&self.desk.policy) {
+                self.desk.timers.set(end, Timer::Gathered(id));
+            }
+            reduction
+        })
     }
 
     fn partial_ready(&mut self, sender: ProcessId, done: PartialReady) {

@@ -21,7 +21,7 @@
 //! A late task is treated in the same way: its path is put together again for others, and the first result
 //! counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::{cmp::Reverse, time::Duration};
 
 use everfold_protocol::{
@@ -182,19 +182,35 @@ impl Reduction {
         undone: Option<&Running>,
         members: &Membership,
     ) -> Result<(), Refusal> {
-        let (arrived, gone, share_memory) =
-            (self.arrived.clone(), self.handout.gone().clone(), self.share_memory);
         // A contribution that is to come again counts no longer.
-        let belongs = |path: &Path| path.is_subset(&arrived);
-        let is_alive = |process: ProcessId| members.lives(process);
-        let usable = |ready: &Ready| {
-            belongs(&ready.path) && members.readable(ready, share_memory) && ready.outlasts(&gone)
-        };
+        let (arrived, gone) = (self.arrived.clone(), self.handout.gone().clone());
         // Partials that are gone, or that no task folds any more.
         let mut loose = undone.map_or(0, Running::partials);
+        loose += self.drop_tasks(index, &arrived, members);
+        loose += self.drop_partials(index, &arrived, &gone, members);
+        let missing = self.committed().difference(&self.live(index));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let cover = self.cover(index, &missing, members)?;
+        // Both hold the same contributions: each partial more is a fold less that is done.
+        self.account.redo(cover.len().saturating_sub(loose) as u64);
+        self.account.restore(|| {
+            let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
+            Restored { segment: index, path: missing, copies }
+        });
+        cover.into_iter().for_each(|ready| self.put(index, ready));
+        Ok(())
+    }
+
+    /// Drops the tasks of a segment whose executor is dead, or that fold contributions which have not `arrived`.
+    /// Returns the number of partials in them.
+    fn drop_tasks(&mut self, index: SegmentIndex, arrived: &Path, members: &Membership) -> usize {
+        let belongs = |path: &Path| path.is_subset(arrived);
+        let is_alive = |process: ProcessId| members.lives(process);
         let segment = &mut self.segments[index];
-        segment.keep_replicas(|copy| members.readable(copy, share_memory));
         segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
+        let mut loose = 0;
         for (rank, running) in core::mem::take(&mut segment.running) {
             let executor = running.executor;
             if is_alive(executor) && belongs(&running.path) {
@@ -212,8 +228,25 @@ impl Reduction {
         for abandoned in &mut segment.abandoned {
             abandoned.counts &= belongs(&abandoned.running.path);
         }
-        let held = core::mem::take(&mut segment.held);
-        for (rank, ready) in held {
+        loose
+    }
+
+    /// Drops the partials and replicas of a segment that cannot be read, that went with processes which are `gone`,
+    /// or that hold contributions which have not `arrived`. Returns the number of partials that were to be folded.
+    fn drop_partials(
+        &mut self,
+        index: SegmentIndex,
+        arrived: &Path,
+        gone: &BTreeSet<ProcessId>,
+        members: &Membership,
+    ) -> usize {
+        let share_memory = self.share_memory;
+        let usable = |ready: &Ready| {
+            ready.path.is_subset(arrived) && members.readable(ready, share_memory) && ready.outlasts(gone)
+        };
+        let segment = &mut self.segments[index];
+        segment.keep_replicas(|copy| members.readable(copy, share_memory));
+        for (rank, ready) in core::mem::take(&mut segment.held) {
             if usable(&ready) {
                 segment.held.insert(rank, ready);
             } else {
@@ -222,7 +255,7 @@ impl Reduction {
         }
         let waiting = core::mem::replace(&mut segment.queue, Queue::new(self.spec.order));
         let suspended = core::mem::take(&mut segment.suspended);
-        loose += suspended.len();
+        let mut loose = suspended.len();
         segment.suspended = suspended.into_iter().filter(|ready| usable(ready)).collect();
         loose -= segment.suspended.len();
         self.unfinished += usize::from(core::mem::take(&mut segment.is_finished));
@@ -234,19 +267,7 @@ impl Reduction {
                 loose += 1;
             }
         }
-        let missing = self.committed().difference(&self.live(index));
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let cover = self.cover(index, &missing, members)?;
-        // Both hold the same contributions: each partial more is a fold less that is done.
-        self.account.redo(cover.len().saturating_sub(loose) as u64);
-        self.account.restore(|| {
-            let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
-            Restored { segment: index, path: missing, copies }
-        });
-        cover.into_iter().for_each(|ready| self.put(index, ready));
-        Ok(())
+        loose
     }
 
     /// Gives up the task of `executor`, which is late, and lets others do it; its result still counts

@@ -1,4 +1,4 @@
-//! What the application may want to know.
+//! News of the job for the application.
 
 use alloc::{string::String, sync::Arc};
 use core::{fmt, time::Duration};
@@ -13,7 +13,7 @@ use crate::{
     path::Path,
 };
 
-/// Something happened in the job that the application may want to know.
+/// An event of the job for the application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum News {
@@ -21,7 +21,7 @@ pub enum News {
     Failed {
         /// Which rank.
         rank: Rank,
-        /// What spoke for it.
+        /// The evidence of its death.
         evidence: Evidence,
     },
     /// A host is lost, with all of its processes. Each of them that took part [fails](News::Failed), too.
@@ -29,8 +29,8 @@ pub enum News {
         /// The ranks that lived there.
         ranks: Path,
     },
-    /// All hosts of a domain are lost, one after the other, and there were several: most likely they can only
-    /// not be reached.
+    /// All hosts of a domain are lost, one after the other, and there were several: most likely they live on
+    /// and cannot be reached.
     DomainLost {
         /// Its label.
         domain: String,
@@ -63,7 +63,7 @@ pub enum News {
     Recovered {
         /// Name of the reduction.
         name: String,
-        /// Who died.
+        /// The ranks that died.
         ranks: Path,
         /// The part of its folds that had to be done again, 0 if none.
         redone: u64,
@@ -82,7 +82,7 @@ pub enum News {
         rank: Rank,
         /// Name of the reduction.
         name: String,
-        /// Who could not keep it, and why, for people.
+        /// The keeper that could not keep it, and why, for people.
         reason: String,
     },
     /// A fault was located, or something of the application that looks like one.
@@ -95,14 +95,15 @@ pub enum News {
         /// Why not.
         reason: String,
     },
-    /// A rank that has come back is where it was when its process died.
+    /// A rank that has come back has repeated all calls that its earlier processes had noted: it is where its
+    /// process died.
     CaughtUp {
         /// Which rank.
         rank: Rank,
         /// How long ago that process was declared failed, or the first of those that have died since the rank was
         /// here last.
         lost: Duration,
-        /// What it has cost the process that has come back.
+        /// The time that the process which has come back has spent.
         comeback: Comeback,
     },
     /// A rank whose process has failed is started on another host.
@@ -156,7 +157,7 @@ pub enum News {
     CheckpointIncomplete {
         /// Its number.
         generation: u64,
-        /// Who could not write.
+        /// The rank that could not write.
         rank: Rank,
         /// Why not, for people.
         reason: String,

@@ -1,4 +1,4 @@
-//! What every part of a job holds to.
+//! Limits of a job.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::watch::INTERVALS_MOST;
 
 /// Limits that every part of a job holds to.
 ///
-/// They bound memory: what is over one is refused with an error that names it, never truncated.
+/// They bound memory: anything over a limit is refused with an error that names it, and never truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Largest body, in bytes.
@@ -21,7 +21,7 @@ pub struct Limits {
     pub frame_bytes_max: u64,
     /// Most reductions that one rank may have in flight.
     pub reductions_max: u64,
-    /// How often the master pings every process; what has to be noticed or done in time derives from it.
+    /// Time between two pings of every process by the master; other times derive from it.
     pub ping_interval: Duration,
     /// Ranks from which on a reduction to one rank between hosts is tried in teams; 0 for never. See
     /// [`team`](crate::team).

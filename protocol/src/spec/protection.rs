@@ -1,11 +1,11 @@
-//! What of an original outlives its owner's host.
+//! Levels of protection: when and where an original has a replica.
 
 use alloc::{borrow::ToOwned, string::String};
 use core::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// What of an original outlives its owner's host, and from when on (DR-9, DR-12).
+/// When and where an original has a replica, so that it outlives its owner's host (DR-9, DR-12).
 ///
 /// | level | replica | a contribution outlives its owner's host | costs |
 /// |---|---|---|---|

@@ -52,7 +52,7 @@ impl<'a> Progress<'a> {
 }
 
 fn nothing<T>(of: Rank, why: &dyn std::fmt::Display) -> Option<T> {
-    tracing::info!(rank = %of, %why, "no progress of a dead rank");
+    tracing::info!(rank = %of, %why, "the progress of a dead rank cannot be read: its grains are computed again");
     None
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
         gives_up("[restart]\nfruitless_max = 3\npause = \"1 ms\"", 4, "3 times in a row");
     });
     suite.test("recovery::who_was_started_often_is_given_up", || {
-        gives_up("[restart]\nstarts_max = 2\npause = \"1 ms\"", 3, "again 2 times, and may be no more");
+        gives_up("[restart]\nstarts_max = 2\npause = \"1 ms\"", 3, "again 2 times, the most that is allowed");
     });
     suite.test("recovery::repeated_faults_of_a_host_have_a_recovery_of_their_own", || {
         let file =

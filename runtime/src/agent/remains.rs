@@ -52,7 +52,7 @@ impl Remains {
         let ends = kept.iter().skip(1).map(|range| range.start).chain([region.bytes()]);
         for (start, end) in starts.zip(ends).filter(|(start, end)| start < end) {
             if let Err(error) = punch(region.file(), start, end - start) {
-                return tracing::warn!(%process, %error, "memory that nobody needs stays until the job ends");
+                return tracing::warn!(%process, %error, "memory that is not needed any more stays until the job ends");
             }
         }
     }
@@ -118,7 +118,7 @@ fn copy(
     let slot = usize::try_from(window.0).ok().filter(|slot| *slot < GENERATIONS);
     let slot = slot.filter(|slot| region.is_open(*slot, generation.0)).ok_or(WindowError::Released)?;
     let no_room = |error: &dyn std::error::Error| {
-        tracing::error!(%error, bytes = range.len, "no room to show what a process has left");
+        tracing::error!(%error, bytes = range.len, "this agent has no room to show the memory of a process");
         WindowError::NoRoom(error.to_string())
     };
     let view = region.view(offset, range.len).map_err(|error| no_room(&error))?.ok_or_else(refused)?;

@@ -48,28 +48,9 @@ impl Share {
         if self.order == Order::Fixed {
             task.sources.sort_by_key(|source| source.path.first());
         }
-        let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
-        let (fetched, times) = match inlined(&task.sources) {
-            Some(fetched) => (fetched, Vec::new()),
-            None => {
-                let sources = task.sources.iter();
-                let fetches = sources.map(async |source| {
-                    let fetched = peers.fetch(source.process, &source.data, range).await?;
-                    Ok((fetched, started.elapsed()))
-                });
-                let tried = task.segment.reduction.is_in_teams();
-                let fetched = tokio::select! {
-                    biased;
-                    fetched = try_join_all(fetches) => fetched,
-                    () = self.is_given_up(), if tried => {
-                        Err(ExecutionError::blame(self.me, "the attempt in teams is over"))
-                    }
-                };
-                match fetched {
-                    Ok(fetched) => fetched.into_iter().unzip(),
-                    Err(error) => return done(Err(error)),
-                }
-            }
+        let (fetched, times) = match self.read_sources(peers, &task, started).await {
+            Ok(read) => read,
+            Err(error) => return done(Err(error)),
         };
         let fetched: Vec<Fetched> = match &self.kind {
             Kind::Array(array) => fetched.into_iter().map(|it| it.part(task.range, array.bytes)).collect(),
@@ -98,6 +79,32 @@ impl Share {
         } else {
             tokio::task::spawn_blocking(fold);
         }
+    }
+
+    /// The sources of a task, and how long after `started` each was here, unless all of them came with the task.
+    async fn read_sources(
+        &self,
+        peers: &Peers,
+        task: &Task,
+        started: Instant,
+    ) -> Result<(Vec<Fetched>, Vec<Duration>), ExecutionError> {
+        if let Some(fetched) = inlined(&task.sources) {
+            return Ok((fetched, Vec::new()));
+        }
+        let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
+        let fetches = task.sources.iter().map(async |source| {
+            let fetched = peers.fetch(source.process, &source.data, range).await?;
+            Ok((fetched, started.elapsed()))
+        });
+        let tried = task.segment.reduction.is_in_teams();
+        let fetched = tokio::select! {
+            biased;
+            fetched = try_join_all(fetches) => fetched,
+            () = self.is_given_up(), if tried => {
+                Err(ExecutionError::blame(self.me, "the attempt in teams is over"))
+            }
+        };
+        Ok(fetched?.into_iter().unzip())
     }
 
     /// Which operand of `task`, counted from the left, is this rank's own, if it has one.
@@ -189,14 +196,8 @@ impl Share {
         fetched: &[Fetched],
         progress: &Progress,
     ) -> Result<Data, ExecutionError> {
+        check_lengths(task, fetched)?;
         let ByteRange { start, len } = task.range;
-        for (source, bytes) in task.sources.iter().zip(fetched) {
-            if bytes.len() as u64 != len {
-                let reason = format!("it has {} bytes where {len} are needed", bytes.len());
-                let suspects = source.path.clone();
-                return Err(ExecutionError { suspects, ..ExecutionError::blame(source.process, reason) });
-            }
-        }
         let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
         let (target, data) = if array.in_place {
             (original.clone(), None)
@@ -227,25 +228,7 @@ impl Share {
             array.forget_result(start);
         }
         progress.combine_elements();
-        match self.order {
-            Order::Arrival => kernel::fold(&mut target, own, sources, array.element_bytes, &array.accumulate),
-            Order::Fixed => {
-                let (own_number, spans) = self.operands(task);
-                let numbered = spans.into_iter().zip((0..).map(Bracketing::operand));
-                if let Some(bracketing) = bracketing::fold(numbered, Bracketing::pair) {
-                    let (element_bytes, accumulate) = (array.element_bytes, &array.accumulate);
-                    kernel::fold_bracketed(
-                        &mut target,
-                        own,
-                        own_number,
-                        sources,
-                        &bracketing,
-                        element_bytes,
-                        accumulate,
-                    );
-                }
-            }
-        }
+        self.combine(&mut target, own, sources, array, task);
         progress.leave_the_application();
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
             let spoils = matches!(own, Own::InPlace) || task.own.is_empty();
@@ -260,6 +243,29 @@ impl Share {
             None if self.private => Data::Private,
             None => Data::Inline(Bytes::copy_from_slice(&target)),
         })
+    }
+
+    /// Folds `own` and `sources` into `target`, in the order of the reduction.
+    fn combine(&self, target: &mut [u8], own: Own<'_>, sources: &[&[u8]], array: &Array, task: &Task) {
+        let (element_bytes, accumulate) = (array.element_bytes, &array.accumulate);
+        match self.order {
+            Order::Arrival => kernel::fold(target, own, sources, element_bytes, accumulate),
+            Order::Fixed => {
+                let (own_number, spans) = self.operands(task);
+                let numbered = spans.into_iter().zip((0..).map(Bracketing::operand));
+                if let Some(tree) = bracketing::fold(numbered, Bracketing::pair) {
+                    kernel::fold_bracketed(
+                        target,
+                        own,
+                        own_number,
+                        sources,
+                        &tree,
+                        element_bytes,
+                        accumulate,
+                    );
+                }
+            }
+        }
     }
 
     /// The executor asks once it holds the buffer that it writes to; the thread that puts the result in its
@@ -297,6 +303,19 @@ fn last_and_others_ns(sources: &[Source], times: &[Duration]) -> (Option<Rank>, 
     let others = times.iter().enumerate().filter(|(at, _)| Some(*at) != last).map(|(_, time)| time);
     let others_ns = others.max().map_or(0, |time| time.as_nanos() as u64);
     (last.map(|at| sources[at].process.rank), others_ns)
+}
+
+/// Checks that each source has as many bytes as the task folds.
+fn check_lengths(task: &Task, fetched: &[Fetched]) -> Result<(), ExecutionError> {
+    let len = task.range.len;
+    for (source, bytes) in task.sources.iter().zip(fetched) {
+        if bytes.len() as u64 != len {
+            let reason = format!("it has {} bytes where {len} are needed", bytes.len());
+            let suspects = source.path.clone();
+            return Err(ExecutionError { suspects, ..ExecutionError::blame(source.process, reason) });
+        }
+    }
+    Ok(())
 }
 
 /// The sources, if all of them came with the task.

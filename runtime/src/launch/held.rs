@@ -101,7 +101,7 @@ impl Stream {
         let mut at = self.shown_from.load(Ordering::Relaxed);
         let _ = self.copy(&mut at);
         if let Err(error) = point(self.number, self.real.as_raw_fd()) {
-            tracing::warn!(%error, "what is printed stays unseen");
+            tracing::warn!(%error, "the output of this standby stays hidden");
         }
         // What was printed in between.
         let _ = self.copy(&mut at);

@@ -189,25 +189,7 @@ impl MasterDriver {
             {
                 tracing::debug!(%process, "dropped what a connection says whose place another has taken");
             }
-            Input::Messages(_, header, messages) => {
-                let process = header.sender;
-                for message in messages {
-                    if let ToMaster::Contribute(call) = &message
-                        && is_short(&call.spec)
-                    {
-                        self.short_call = Some(call.reduction);
-                    }
-                    let now = timestamp(self.origin);
-                    self.locating.hear(now, process, &message);
-                    self.coordinator.hear(Event::Message { header, message });
-                    self.take_in(now);
-                    if self.intake.take(now) {
-                        self.let_time_pass();
-                        self.act();
-                        tokio::task::yield_now().await;
-                    }
-                }
-            }
+            Input::Messages(_, header, messages) => self.hear(header, messages).await,
             Input::AgentConnected(number, agent, outlet) => {
                 // It has given up an earlier one, of which late events may still come.
                 if let Some(earlier) = self.agents.insert(agent, Connection::new(number, outlet)) {
@@ -246,6 +228,26 @@ impl MasterDriver {
                 self.take_in(timestamp(self.origin));
             }
             Input::Abandon => {}
+        }
+    }
+
+    /// Hears messages of a process, and acts in between if there are many.
+    async fn hear(&mut self, header: Header, messages: Vec<ToMaster>) {
+        for message in messages {
+            if let ToMaster::Contribute(call) = &message
+                && is_short(&call.spec)
+            {
+                self.short_call = Some(call.reduction);
+            }
+            let now = timestamp(self.origin);
+            self.locating.hear(now, header.sender, &message);
+            self.coordinator.hear(Event::Message { header, message });
+            self.take_in(now);
+            if self.intake.take(now) {
+                self.let_time_pass();
+                self.act();
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -305,6 +307,20 @@ impl MasterDriver {
                 Action::Done => self.done = true,
             }
         }
+        refused.extend(self.send_out(outgoing, to_agents));
+        for process in refused {
+            self.hang_up(process);
+        }
+        self.intake.begin(timestamp(self.origin));
+        more
+    }
+
+    /// Sends messages, one frame to each process and agent. Returns the processes that could not be told.
+    fn send_out(
+        &self,
+        outgoing: BTreeMap<ProcessId, Vec<ToWorker>>,
+        to_agents: BTreeMap<AgentId, Vec<ToAgent>>,
+    ) -> Vec<ProcessId> {
         let header = self.header();
         for (to, messages) in to_agents {
             let sent = self.agents.get(&to).map(|it| it.send(&header, messages, self.frame_bytes_max));
@@ -312,6 +328,7 @@ impl MasterDriver {
                 tracing::error!(%to, %error, "cannot tell an agent");
             }
         }
+        let mut refused = Vec::new();
         for (to, messages) in outgoing {
             let Some(connection) = self.connections.get(&to) else {
                 continue;
@@ -322,11 +339,7 @@ impl MasterDriver {
                 refused.push(to);
             }
         }
-        for process in refused {
-            self.hang_up(process);
-        }
-        self.intake.begin(timestamp(self.origin));
-        more
+        refused
     }
 
     /// Passes on a message of a host's localisation node.

@@ -63,7 +63,11 @@ impl OwnBoard {
     pub fn for_job(ranks: u32) -> Option<Self> {
         let board = board::holds(ranks).then(|| Self::new(ranks))?;
         // Without it everything still works with messages.
-        board.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
+        board
+            .inspect_err(
+                |error| tracing::warn!(%error, "this host has no board: short arrays go through the master"),
+            )
+            .ok()
     }
 
     fn new(ranks: u32) -> io::Result<Self> {
@@ -91,7 +95,9 @@ impl OwnBoard {
         match Bells::open(peers) {
             Ok(bells) => drop(self.bells.set(bells)),
             // They look at the board by themselves from time to time.
-            Err(error) => tracing::warn!(%error, "no bells"),
+            Err(error) => {
+                tracing::warn!(%error, "the agent cannot ring the bells of ranks: those that sleep over the board wake up later")
+            }
         }
     }
 

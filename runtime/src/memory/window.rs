@@ -214,7 +214,7 @@ impl Windows {
             if let Err(error) = self.find(window, generation, range) {
                 return error;
             }
-            tracing::warn!(%error, "what is kept cannot be read");
+            tracing::warn!(%error, "a replica cannot be read");
             WindowError::Damaged
         })
     }

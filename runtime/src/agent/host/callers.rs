@@ -138,7 +138,8 @@ async fn serve_rank(
 /// The life of a process that another one has started, if this one can see it.
 fn seen_life(stream: &UnixStream, process: ProcessId) -> Option<Life> {
     let life = Life::behind(stream);
-    life.inspect_err(|error| tracing::warn!(%process, %error, "its end will not be seen")).ok()
+    life.inspect_err(|error| tracing::warn!(%process, %error, "this agent will not see the end of a process"))
+        .ok()
 }
 
 /// Tells when the process behind a connection has ended. The connection has `closed` when its other half is dropped.
@@ -150,6 +151,8 @@ async fn watch(
 ) {
     match life.outlast(closed).await {
         Ok(()) => drop(input.send(Input::Event(Event::Vanished(connection)))),
-        Err(error) => tracing::warn!(process = %connection.process, %error, "cannot see its end"),
+        Err(error) => {
+            tracing::warn!(process = %connection.process, %error, "this agent cannot see the end of a process")
+        }
     }
 }

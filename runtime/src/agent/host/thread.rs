@@ -324,7 +324,9 @@ impl Host {
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
                 Ok(region) => self.remains.hold(process, region),
-                Err(error) => tracing::warn!(%process, %error, "cannot hold its memory"),
+                Err(error) => {
+                    tracing::warn!(%process, %error, "this agent cannot hold the memory of a process")
+                }
             }
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
@@ -356,7 +358,7 @@ impl Host {
             Entry::Vacant(place) => {
                 let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
                 let files = file().and_then(|first| Ok([first, file()?]));
-                let files = files.inspect_err(|error| tracing::warn!(%rank, %error, "no vault"));
+                let files = files.inspect_err(|error| tracing::warn!(%rank, %error, "there is no memory for the vault of a rank: it cannot come back"));
                 Some(place.insert(Arc::new(files.ok()?)).clone())
             }
         }

@@ -210,8 +210,8 @@ impl Local {
         runtime.shutdown_background();
         // Processes that were killed left their copies of contributions behind, and so may earlier jobs.
         match job_directory::remove_orphans(&job_directory::base_directory()) {
-            Ok(orphans) => tracing::debug!(?orphans, "removed what dead processes left"),
-            Err(error) => tracing::warn!(%error, "cannot remove what dead processes left"),
+            Ok(orphans) => tracing::debug!(?orphans, "removed files of dead processes"),
+            Err(error) => tracing::warn!(%error, "cannot remove files of dead processes"),
         }
         code
     }

@@ -207,7 +207,7 @@ impl Local {
                 (Some(pause), what)
             }
             Next::Enough(times) => {
-                (None, format!("the ranks have gone back {}, and may do so no more", Times(times)))
+                (None, format!("the ranks have gone back {}, the most that is allowed", Times(times)))
             }
             Next::Fruitless(times) => {
                 (None, format!("the ranks have gone back {} in a row without a new checkpoint", Times(times)))
