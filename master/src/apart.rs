@@ -8,10 +8,9 @@
 //! 2. If all of them are apart from all partials that they could fold: by a process whose own partial is not
 //!    needed. It begins afresh with partials that it reaches, with a single one if need be. That task is a
 //!    copy, and *relays* the partial to readers that reach this process but not the owner.
-//! 3. If no process can do that, all readers that are apart try again, with a pause before each try that grows
-//!    with the time tried, until they have tried for longer than any silence is tolerated. Then the reduction
-//!    ends in
-//!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
+//! 3. If no process can do that, all readers that are apart try again, with a pause before each try that
+//!    grows with the time tried, until they have tried for longer than any silence is tolerated. Then the
+//!    reduction ends in [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;

@@ -4,7 +4,8 @@
 //! Contributions on the board came before the next event. So the master hears first
 //!
 //! - of a contribution on the board, before a message about the same reduction;
-//! - of all contributions there, before a rank says that it calls nothing more, and before the end of a process;
+//! - of all contributions there, before a rank says that it calls nothing more, and before the end of a
+//!   process;
 //! - of contributions that have waited since the last look, before time passes.
 //!
 //! Messages of an agent and of a process come over different connections. So the master hears of the end of a

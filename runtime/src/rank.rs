@@ -155,8 +155,8 @@ async fn reach_master(
         .map_err(|source| JoinError::Handshake { address: address(), source })
 }
 
-/// Opens the result log of a process, if it has one. If the vault is to be filled from the replica of an earlier
-/// process, it takes the replica, or follows it if it stands by.
+/// Opens the result log of a process, if it has one. If the vault is to be filled from the replica of an
+/// earlier process, it takes the replica, or follows it if it stands by.
 async fn open_log(
     config: &RankConfig,
     agent: &mut OwnAgent,

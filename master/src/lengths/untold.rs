@@ -66,10 +66,10 @@ impl Untold {
     /// The time from the latest call to the last outcome that a rank waits for, once all have told theirs.
     ///
     /// - Where all ranks receive the result, it may reach one long before the others: the rank on the
-    ///   master's host, if the master's link is slow. So it is the longest time, less what its rank has waited
-    ///   for the latest call.
-    /// - With many ranks it is not looked up how long each has waited. Then it is the shortest time, as the rank
-    ///   that calls last waits for no other.
+    ///   master's host, if the master's link is slow. So it is the longest time, less what its rank has
+    ///   waited for the latest call.
+    /// - With many ranks it is not looked up how long each has waited. Then it is the shortest time, as the
+    ///   rank that calls last waits for no other.
     /// - Where one rank receives the result, the others hear that it is over before it is there.
     pub(super) fn took(&self) -> Option<Duration> {
         if !self.ended.group.is_empty() {

@@ -72,8 +72,8 @@ impl Master {
         }
     }
 
-    /// Tells the ranks `hear` that a reduction has finished, but for those that a pipeline serves. Only the `root`,
-    /// if there is one, is told the last task and the whole report.
+    /// Tells the ranks `hear` that a reduction has finished, but for those that a pipeline serves. Only the
+    /// `root`, if there is one, is told the last task and the whole report.
     fn tell_finished(&mut self, mut finished: Finished, hear: &Path, root: Option<Rank>) {
         let is_in_pipeline = |peer: &ProcessId| {
             let reduction = self.reductions.get(&finished.reduction);
@@ -273,8 +273,8 @@ impl Master {
         }
     }
 
-    /// Ends the handing out of a result if all have it, and takes the reduction up again if they cannot. Ranks that had
-    /// to wait for a piece are told where it is now.
+    /// Ends the handing out of a result if all have it, and takes the reduction up again if they cannot.
+    /// Ranks that had to wait for a piece are told where it is now.
     pub(super) fn go_on_collecting(&mut self, id: ReductionId) {
         let course = self.reductions.get(&id).map(|reduction| reduction.course(&self.desk.members));
         match course {

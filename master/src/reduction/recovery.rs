@@ -203,8 +203,8 @@ impl Reduction {
         Ok(())
     }
 
-    /// Drops the tasks of a segment whose executor is dead, or that fold contributions which have not `arrived`.
-    /// Returns the number of partials in them.
+    /// Drops the tasks of a segment whose executor is dead, or that fold contributions which have not
+    /// `arrived`. Returns the number of partials in them.
     fn drop_tasks(&mut self, index: SegmentIndex, arrived: &Path, members: &Membership) -> usize {
         let belongs = |path: &Path| path.is_subset(arrived);
         let is_alive = |process: ProcessId| members.lives(process);
@@ -231,8 +231,9 @@ impl Reduction {
         loose
     }
 
-    /// Drops the partials and replicas of a segment that cannot be read, that went with processes which are `gone`,
-    /// or that hold contributions which have not `arrived`. Returns the number of partials that were to be folded.
+    /// Drops the partials and replicas of a segment that cannot be read, that went with processes which are
+    /// `gone`, or that hold contributions which have not `arrived`. Returns the number of partials that were
+    /// to be folded.
     fn drop_partials(
         &mut self,
         index: SegmentIndex,

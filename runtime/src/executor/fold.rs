@@ -81,7 +81,8 @@ impl Share {
         }
     }
 
-    /// The sources of a task, and how long after `started` each was here, unless all of them came with the task.
+    /// The sources of a task, and how long after `started` each was here, unless all of them came with the
+    /// task.
     async fn read_sources(
         &self,
         peers: &Peers,

@@ -3,11 +3,11 @@
 //! - A process that fails does not take the others with it: they know how to go on. The job ends as the
 //!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
 //!   signal kills does not count.
-//! - Where ranks come back, the agent says when a process is to be started anew. The end of the last process of a
-//!   rank counts; of a rank that goes on on another host, none here does.
-//! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are started
-//!   again as a new run of the job, with another number of the job: no process or message of the run before takes
-//!   part.
+//! - Where ranks come back, the agent says when a process is to be started anew. The end of the last process
+//!   of a rank counts; of a rank that goes on on another host, none here does.
+//! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are
+//!   started again as a new run of the job, with another number of the job: no process or message of the run
+//!   before takes part.
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is
 //!   made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second
@@ -19,8 +19,8 @@
 //! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout
 //!   open.
 //!
-//! Deliberately absent: processes that the processes start are their own affair, and whether a rank comes back
-//! is that of the master.
+//! Deliberately absent: processes that the processes start are their own affair, and whether a rank comes
+//! back is that of the master.
 //!
 //! | module | holds |
 //! |---|---|
@@ -86,8 +86,8 @@ pub struct Local {
     pub survive_deaths: bool,
     /// The file that chooses recoveries; without it, the one that our own environment names.
     pub recovery: Option<PathBuf>,
-    /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
-    /// everfold comes with.
+    /// The file of the rules that locate faults; without it, the one that our own environment names, or else
+    /// those that everfold comes with.
     pub rules: Option<PathBuf>,
     /// Where each host records the symptoms that it sees; without it, where our own environment says.
     pub symptoms: Option<PathBuf>,
