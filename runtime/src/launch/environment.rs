@@ -17,7 +17,6 @@
 //! | `EVERFOLD_RULES` | path of the rules that locate faults | those that everfold comes with |
 //! | `EVERFOLD_RECORD_SYMPTOMS` | path to which each agent adds the symptoms that it sees | they are not recorded |
 //! | `EVERFOLD_INJECT_SYMPTOMS` | after how many milliseconds each agent observes another symptom without a cause, to see what they cost | it does not |
-//! | `EVERFOLD_LOCATE_CHILDREN` | how many hosts have the same parent in the tree of those that locate faults, to see small jobs in a large tree | 8 |
 //! | `EVERFOLD_CHECKPOINTS` | directory of checkpoints | what the file or the program says |
 //! | `EVERFOLD_RESUME` | the same, to go on from what an earlier job has saved there | the job begins anew |
 //! | `EVERFOLD_ROLLBACKS` | how often all ranks of the job have gone back to a checkpoint, if their launcher starts them again | it does not |

@@ -63,10 +63,6 @@ pub const RULES: &str = "EVERFOLD_RULES";
 pub const RECORD_SYMPTOMS: &str = "EVERFOLD_RECORD_SYMPTOMS";
 /// Says after how many milliseconds each node observes another symptom without a cause.
 const INJECT_SYMPTOMS: &str = "EVERFOLD_INJECT_SYMPTOMS";
-/// Says how many hosts have the same parent in the tree.
-const LOCATE_CHILDREN: &str = "EVERFOLD_LOCATE_CHILDREN";
-/// How many have if that is not said.
-const CHILDREN: u32 = 8;
 
 /// A located fault, and when it was told here.
 #[derive(Clone, Debug)]
@@ -196,13 +192,6 @@ pub fn rules(file: Option<&Path>) -> io::Result<RuleBase> {
 /// Where symptoms are recorded: in this file, or else in the one that the environment names.
 pub fn symptoms(file: Option<&Path>) -> Option<PathBuf> {
     said_or_named(file, RECORD_SYMPTOMS)
-}
-
-/// How many hosts have the same parent in the tree. Where hosts differ in that, symptoms go to other nodes
-/// than they would have, and are analysed there.
-fn children() -> u32 {
-    let said = std::env::var(LOCATE_CHILDREN).ok().and_then(|count| count.parse().ok());
-    said.filter(|count| *count > 0).unwrap_or(CHILDREN)
 }
 
 fn said_or_named(file: Option<&Path>, variable: &str) -> Option<PathBuf> {

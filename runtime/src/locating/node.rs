@@ -39,6 +39,8 @@ use crate::driver::timestamp;
 
 /// How often the counters of the host are read.
 const PERIOD: Duration = Duration::from_secs(1);
+/// How many hosts have the same parent in the tree.
+const CHILDREN: u32 = 8;
 /// A verdict that the root has not acknowledged is said again after this long.
 const REPEAT: Duration = Duration::from_secs(1);
 /// How long it may take to conclude when the job is over.
@@ -160,7 +162,7 @@ impl Node {
             return;
         };
         let (me, count) = (me.0, u32::try_from(hosts.len()).unwrap_or(u32::MAX));
-        let Ok(tree) = Tree::new(count, super::children()) else { return };
+        let Ok(tree) = Tree::new(count, CHILDREN) else { return };
         if self.place.is_some() {
             return;
         }
