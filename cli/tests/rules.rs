@@ -5,8 +5,12 @@
 use std::{fs, process::Command};
 
 fn rules(command: &str, file: &str) -> (Option<i32>, String, String) {
+    rules_of(command, &[file])
+}
+
+fn rules_of(command: &str, files: &[&str]) -> (Option<i32>, String, String) {
     let output =
-        Command::new(env!("CARGO_BIN_EXE_everfold")).args(["rules", command, file]).output().unwrap();
+        Command::new(env!("CARGO_BIN_EXE_everfold")).args(["rules", command]).args(files).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -61,4 +65,28 @@ fn learn_finds_what_people_say_was_faulty_or_the_line_that_is_no_record() {
         wrong.contains("symptoms: line 1: expected a symptom, such as late or ended, found steel"),
         "{wrong}"
     );
+}
+
+#[test]
+fn learn_counts_what_several_hosts_have_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each node has a number and a clock of its own.
+    let files = ["host1", "host2", "host3"].map(|name| folder.path().join(name));
+    for ((file, node), fault) in files.iter().zip(["a1", "b2", "c3"]).zip(["bad_fan", "bad_fan", "dust"]) {
+        let occurrence = |at: u32| {
+            format!(
+                "{node} {at} seen steal host5 by host0 value 0.4\n{node} {at}.9 confirmed {fault} host5\n\
+                 {node} {at}.95 over {fault} host5\n"
+            )
+        };
+        let heading = format!("\n# {node} is the node of a host in job 7.\n");
+        fs::write(file, heading + &[10, 20].map(occurrence).concat()).unwrap();
+    }
+    let paths = files.each_ref().map(|file| file.to_str().unwrap());
+    let (code, draft, wrong) = rules_of("learn", &paths);
+    assert_eq!((code, &*wrong), (Some(0), ""));
+    assert!(draft.contains("says = \"learnt from 4 occurrences\""), "{draft}");
+    assert!(!draft.contains("fault = \"dust\""), "two are too few: {draft}");
+    let (code, _, wrong) = rules("learn", paths[0]);
+    assert!(code == Some(1) && wrong.contains("confirmed 3 times"), "one host has seen too little: {wrong}");
 }

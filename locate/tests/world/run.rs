@@ -46,6 +46,13 @@ impl Settings {
     }
 }
 
+/// Messages per host and second: of all, of the busiest but the root, and of the root.
+pub struct Rates {
+    pub mean: f64,
+    pub busiest: f64,
+    pub root: f64,
+}
+
 enum Message {
     Symptom {
         from: u32,
@@ -191,12 +198,16 @@ impl World {
         domains.filter(|(_, of)| **of == domain).map(|(host, _)| *host).collect()
     }
 
-    /// The mean, and that of the busiest host but the root.
-    pub fn messages_per_host_and_second(&self) -> (f64, f64) {
-        let seconds = END_MS as f64 / 1000.0;
+    /// How much hosts have said.
+    pub fn messages_per_host_and_second(&self) -> Rates {
+        let rate = |messages: u64| messages as f64 / (END_MS as f64 / 1000.0);
         let all: u64 = self.nodes.iter().map(|node| node.messages).sum();
-        let worst = self.nodes.iter().skip(1).map(|node| node.messages).max().unwrap_or(0);
-        (all as f64 / self.nodes.len() as f64 / seconds, worst as f64 / seconds)
+        let busiest = self.nodes.iter().skip(1).map(|node| node.messages).max().unwrap_or(0);
+        Rates {
+            mean: rate(all) / self.nodes.len() as f64,
+            busiest: rate(busiest),
+            root: rate(self.nodes[0].messages),
+        }
     }
 
     fn now(&self) -> Timestamp {
