@@ -2,7 +2,6 @@
 //! never folds anything long and never waits for the application. [`start`] makes it.
 
 use std::{
-    cell::Cell,
     io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, mpsc},
@@ -22,8 +21,8 @@ use crate::{
     result_log::{LogError, ResultLog, own_files},
     serving::Server,
     transport::{
-        control::{Address, BoxStream, Listener, Stranger, connect_until},
-        handshake::{Key, Purpose, Seals},
+        control::{Address, BoxStream, Listener, Stranger},
+        handshake::{HandshakeError, Key, Purpose, Seals},
         lobby::{self, Lobby},
         shm,
         tcp::Tcp,
@@ -98,25 +97,22 @@ async fn connect(
     let mut agent = tokio::time::timeout_at(deadline, hailing).await.map_err(no_answer)??;
     let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = config;
     let address = || rendezvous.clone();
-    // The master may not be there yet. Later it is, and hangs up at most.
-    let first =
-        connect_until(rendezvous, deadline).await.map_err(|source| match Stranger::behind(&source) {
+    // The master may not be there yet.
+    let knock = lobby::knock_until(rendezvous, deadline, (&key, job, process), Purpose::Control);
+    let knocked = tokio::select! {
+        biased;
+        knocked = knock => knocked,
+        () = agent.hung_up() => return Err(JoinError::MasterLost),
+    };
+    let (control, seals) = knocked.map_err(|source| match source {
+        HandshakeError::Io(source) => match Stranger::behind(&source) {
             Some(stranger) => JoinError::Squatted { address: address(), stranger },
             None => JoinError::NoMaster { address: address(), timeout: join_timeout, source },
-        })?;
-    let first = Cell::new(Some(first));
-    let connect = || {
-        let first = first.take();
-        async move {
-            match first {
-                Some(first) => Ok(first),
-                None => connect_until(rendezvous, deadline).await,
-            }
-        }
-    };
-    let (control, seals) = lobby::knock(connect, &key, job, process, Purpose::Control)
-        .await
-        .map_err(|source| JoinError::Handshake { address: address(), source })?;
+        },
+        source => JoinError::Handshake { address: address(), source },
+    })?;
+    // Before the job has begun the master does not ping, and one whose host has vanished does not say so.
+    control.bound_silence(config.policy.limits.silence_max())?;
     // Others find this host at the address that leads to the master.
     let own_ip = control.own_ip()?.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let listener = Listener::bind(&Address::Tcp(SocketAddr::from((own_ip, 0)).to_string())).await?;
