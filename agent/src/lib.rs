@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod event;
 pub mod replicas;
 
 use alloc::{
@@ -22,101 +23,14 @@ use alloc::{
 };
 
 use everfold_protocol::{
-    ProcessId, Rank,
-    message::{Ending, FromAgent, Lodging, Origin, ToAgent},
-    spec::Limits,
+    Path, ProcessId, Rank,
+    message::{Ending, FromAgent, Origin, ToAgent},
 };
-use serde::Serialize;
+
+pub use self::event::{Action, Connection, Event};
 
 /// The rank whose agent hosts the master.
 pub const FIRST_RANK: Rank = Rank(0);
-
-/// A connection of a process to its agent. Late events of an earlier connection are not taken for events of
-/// the present one: a process may have come again in the meantime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Connection {
-    /// Whose it is.
-    pub process: ProcessId,
-    /// Tells it from all others of this agent.
-    pub number: u64,
-}
-
-/// Something happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Event {
-    /// A process of this host wants its memory held.
-    Hailed(Connection),
-    /// The master that this process has brought along runs here.
-    MasterStarted(Connection),
-    /// It cannot run here; the process was told.
-    MasterFailed,
-    /// A process that was welcomed has closed its connection. It may live on.
-    HungUp(Connection),
-    /// The process behind a connection has ended, and it was not seen how.
-    Vanished(Connection),
-    /// A process that was started here has ended.
-    Ended(ProcessId, Ending),
-    /// The master is looked for: [`MasterFound`](Self::MasterFound) or [`MasterLost`](Self::MasterLost)
-    /// follows.
-    MasterSought,
-    /// The way to the master is open. This host offers that to ranks of others.
-    MasterFound(Lodging),
-    /// The master said something.
-    Master(ToAgent),
-    /// The master says nothing more.
-    MasterLost,
-    /// No more processes come.
-    Alone,
-    /// The first process of a rank of this host was started.
-    Started(ProcessId),
-}
-
-/// Something is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Become the host of the master, which this process brings along.
-    HostMaster(Connection),
-    /// Hold the memory of this process, and say so.
-    Welcome(ProcessId),
-    /// Another process has this place, and has not ended: refuse this one.
-    Refuse(ProcessId),
-    /// Tell the master.
-    Tell(FromAgent),
-    /// Hold the memory of this process no longer, but for its kept state.
-    Release(ProcessId),
-    /// It was [released](Self::Release), and has ended: give its memory back to the system, but for its kept
-    /// state.
-    Thin(ProcessId),
-    /// Start this process; its [end](Event::Ended) is told in any case, also if it cannot be started.
-    Start {
-        /// Which.
-        process: ProcessId,
-        /// Where its vault comes from, if that is not the one on this host.
-        origin: Option<Origin>,
-        /// Whether it stands by: it follows the process at that origin, and sends nothing.
-        stands_by: bool,
-    },
-    /// This process, which stands by, takes the place of the one that it has followed: it has all that it can
-    /// have of that one.
-    Promote(ProcessId),
-    /// End this process, which was started here and is not needed; its [end](Event::Ended) is told in any
-    /// case.
-    End(ProcessId),
-    /// The rank of this process goes on on another host: how it has ended here does not count.
-    Forgive(ProcessId),
-    /// The master has taken this agent in: that holds in the job.
-    Hold(Limits),
-    /// Hold the replica of this process's vault no longer.
-    DropReplica(ProcessId),
-    /// The process that was to bring the master along has ended before it came, and another one has come:
-    /// there will be no job.
-    Masterless,
-    /// Look for the master, for a while: no process here has asked for it, and it waits for one that has failed
-    /// here. [`MasterFound`](Event::MasterFound) or [`MasterLost`](Event::MasterLost) follows.
-    SeekMaster,
-    /// Nothing is left to do.
-    Done,
-}
 
 /// What an agent knows of its host.
 #[derive(Clone, Debug, Default)]
@@ -126,12 +40,18 @@ pub struct Agent {
     released: BTreeMap<ProcessId, u64>,
     /// First processes that were started here, and have not come yet.
     awaited: BTreeSet<ProcessId>,
+    /// Whether the job has other hosts, which wait for the processes that were started here.
+    has_others: bool,
+    /// Ranks whose first processes were started here.
+    started: Path,
     hosts_master: bool,
     /// Whether the process that is to bring the master along was started here.
     has_first: bool,
     /// Whether the process that was to bring the master along has ended before it came, and no process was
     /// told.
     is_masterless: bool,
+    /// Whether a process has failed before it came.
+    has_early_failure: bool,
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
     running: BTreeMap<Rank, ProcessId>,
@@ -191,16 +111,15 @@ impl Agent {
         Self { expects_more: expects, ..Self::default() }
     }
 
+    /// The same of a host whose own process starts its share of the job's processes, and others do on theirs.
+    pub fn among_others() -> Self {
+        Self { has_others: true, ..Self::new(true) }
+    }
+
     /// Takes in an event.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Started(process) => {
-                self.has_first |= process == ProcessId::first(FIRST_RANK);
-                // It may have come before this is heard.
-                if !self.processes.contains_key(&process) {
-                    self.awaited.insert(process);
-                }
-            }
+            Event::Started(process) => self.expect(process),
             Event::Hailed(connection) => self.hail(connection),
             Event::MasterStarted(connection) => self.welcome(connection),
             Event::MasterFailed => {
@@ -226,14 +145,17 @@ impl Agent {
             Event::MasterFound(lodging) => {
                 self.master = Way::Open;
                 self.actions.push_back(Action::Tell(FromAgent::Join(lodging)));
+                if self.has_others && !self.started.is_empty() {
+                    self.actions.push_back(Action::Tell(FromAgent::Expects { ranks: self.started.clone() }));
+                }
                 self.actions.extend(self.untold.drain(..).map(Action::Tell));
             }
             Event::Master(message) => self.hear(message),
-            Event::MasterLost => self.lose_master(),
+            Event::MasterLost => self.miss_master(),
             Event::Alone => {
                 self.expects_more = false;
                 self.is_alone = self.processes.is_empty();
-                self.seek_master();
+                self.seek_master_briefly();
             }
         }
         self.finish();
@@ -254,11 +176,35 @@ impl Agent {
         self.processes.contains_key(&process)
     }
 
+    /// Takes in that the first process of a rank was started. Where other hosts wait for it, the master is
+    /// looked for from now on: with this host it is lost, however far it has come.
+    fn expect(&mut self, process: ProcessId) {
+        self.has_first |= process == ProcessId::first(FIRST_RANK);
+        // It may have come before this is heard.
+        if !self.processes.contains_key(&process) {
+            self.awaited.insert(process);
+        }
+        self.started.insert(process.rank).ok();
+        if self.has_others {
+            match self.master {
+                Way::Unknown => {
+                    self.master = Way::Sought;
+                    self.actions.push_back(Action::SeekMaster);
+                }
+                Way::Open => self.tell(FromAgent::Expects { ranks: Path::single(process.rank) }),
+                Way::Sought | Way::Closed => {}
+            }
+        }
+    }
+
     fn hail(&mut self, connection: Connection) {
         let process = connection.process;
         let is_taken = self.processes.get(&process).is_some_and(|held| held.is_here());
         if is_taken || self.is_done {
             return self.actions.push_back(Action::Refuse(process));
+        }
+        if self.has_others && self.master == Way::Closed {
+            return self.actions.push_back(Action::TurnAway(process));
         }
         if process == ProcessId::first(FIRST_RANK) && !self.hosts_master {
             self.hosts_master = true;
@@ -331,6 +277,7 @@ impl Agent {
         }
         if self.awaited.remove(&process) {
             self.is_masterless |= process == ProcessId::first(FIRST_RANK);
+            self.has_early_failure |= is_failure(ending);
             return self.tell(FromAgent::NeverCame { process, ending });
         }
         let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
@@ -357,20 +304,33 @@ impl Agent {
         }
     }
 
-    /// Looks for the master, which waits for a process that has failed here, if there may be one. A program
-    /// that has ended well may be none of everfold's.
-    fn seek_master(&mut self) {
-        let has_failed = |told: &FromAgent| match told {
-            FromAgent::Ended { ending, .. } | FromAgent::NeverCame { ending, .. } => {
-                !matches!(ending, Ending::Code(0) | Ending::Unknown)
-            }
+    /// Looks for the master, which waits for a process that has failed here, if there may be one; not for long,
+    /// also if it is looked for already. A program that has ended well may be none of everfold's.
+    fn seek_master_briefly(&mut self) {
+        let may_be_there = self.hosts_master || !self.has_first;
+        let is_over = match self.master {
+            Way::Unknown => !(may_be_there && self.has_failed()),
+            Way::Sought => self.is_none_of_others(),
+            Way::Open | Way::Closed => true,
+        };
+        if !is_over {
+            self.master = Way::Sought;
+            self.actions.push_back(Action::SeekMasterBriefly);
+        }
+    }
+
+    /// Whether nothing has happened here that other hosts would have to know.
+    fn is_none_of_others(&self) -> bool {
+        self.has_others && self.is_alone && !self.has_failed()
+    }
+
+    /// Whether the master is to hear of a process that has failed here.
+    fn has_failed(&self) -> bool {
+        let failed = |told: &FromAgent| match told {
+            FromAgent::Ended { ending, .. } | FromAgent::NeverCame { ending, .. } => is_failure(*ending),
             _ => false,
         };
-        let may_be_there = self.hosts_master || !self.has_first;
-        if self.master == Way::Unknown && may_be_there && self.untold.iter().any(has_failed) {
-            self.master = Way::Sought;
-            self.actions.push_back(Action::SeekMaster);
-        }
+        self.untold.iter().any(failed)
     }
 
     fn hear(&mut self, message: ToAgent) {
@@ -405,6 +365,14 @@ impl Agent {
         }
     }
 
+    /// Takes in that the master says nothing more. Processes here may not have found it yet, and look for it.
+    fn miss_master(&mut self) {
+        if self.has_others && self.master == Way::Open {
+            self.actions.push_back(Action::HangUp);
+        }
+        self.lose_master();
+    }
+
     /// The master is gone: no process reads the memory of the dead any more.
     fn lose_master(&mut self) {
         self.master = Way::Closed;
@@ -425,17 +393,19 @@ impl Agent {
     /// An agent is needed while a process is connected, and while others may read the memory of a dead
     /// process.
     fn finish(&mut self) {
-        // A program that is none of everfold's waits for no master.
-        if self.is_masterless && !self.processes.is_empty() {
-            self.is_masterless = false;
-            self.actions.push_back(Action::Masterless);
-        }
+        self.bear_being_masterless();
         let is_over = match self.master {
-            Way::Closed => !self.processes.values().any(|held| held.is_here()),
+            // Who comes later is told so.
+            Way::Closed => {
+                let others_come = self.has_others && self.expects_more && !self.awaited.is_empty();
+                !others_come && !self.processes.values().any(|held| held.is_here())
+            }
             // No process came so far that others would know of it.
             Way::Unknown => self.is_alone || (!self.expects_more && self.have_all_ended()),
             // Others may read the memory of the dead, and the master says when they do no more.
-            Way::Sought | Way::Open => false,
+            Way::Sought => self.is_none_of_others(),
+            // Nobody has come here, and of those who have ended the master was told.
+            Way::Open => self.has_others && self.is_alone && !self.hosts_master,
         };
         if is_over && !self.is_done {
             self.is_done = true;
@@ -443,9 +413,27 @@ impl Agent {
         }
     }
 
+    /// Says that the process which was to bring the master along does not come, if somebody waits for that. A
+    /// program that is none of everfold's waits for no master.
+    fn bear_being_masterless(&mut self) {
+        let has_come = !self.processes.is_empty();
+        let is_missed = has_come || (self.has_others && self.has_early_failure);
+        if !self.is_masterless || !is_missed {
+            return;
+        }
+        self.is_masterless = false;
+        self.hosts_master = self.has_others;
+        self.actions.push_back(if self.has_others { Action::CallOff } else { Action::Masterless });
+    }
+
     fn have_all_ended(&self) -> bool {
         !self.processes.is_empty() && self.processes.values().all(|held| *held == Held::Ended)
     }
+}
+
+/// Whether a process that has ended so has failed. How one has ended that was not started here is not seen.
+fn is_failure(ending: Ending) -> bool {
+    !matches!(ending, Ending::Code(0) | Ending::Unknown)
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
-use everfold_protocol::{AgentId, message::AgentRef};
+use everfold_protocol::{
+    AgentId,
+    message::{AgentRef, Lodging},
+};
 
 use super::*;
 
 const ONE: ProcessId = ProcessId { rank: Rank(1), incarnation: everfold_protocol::Incarnation(0) };
+const TWO: ProcessId = ProcessId { rank: Rank(2), incarnation: everfold_protocol::Incarnation(0) };
 const ZERO: ProcessId = ProcessId { rank: Rank(0), incarnation: everfold_protocol::Incarnation(0) };
 
 /// The only connection of a process.
@@ -133,7 +137,7 @@ fn where_nobody_has_come_the_agent_looks_for_the_master_that_waits_for_one() {
     };
     let mut agent = of_one();
     assert_eq!(after(&mut agent, failed(ONE)), [], "others may come");
-    assert_eq!(after(&mut agent, Event::Alone), [Action::SeekMaster]);
+    assert_eq!(after(&mut agent, Event::Alone), [Action::SeekMasterBriefly]);
     assert_eq!(after(&mut agent, Event::MasterSought), []);
     let told = FromAgent::NeverCame { process: ONE, ending: Ending::Code(1) };
     let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(told)];
@@ -143,7 +147,7 @@ fn where_nobody_has_come_the_agent_looks_for_the_master_that_waits_for_one() {
     let mut agent = of_one();
     after(&mut agent, Event::Hailed(by(ONE)));
     assert_eq!(after(&mut agent, failed(ONE)), [], "it came, and no further");
-    assert_eq!(after(&mut agent, Event::Alone), [Action::SeekMaster]);
+    assert_eq!(after(&mut agent, Event::Alone), [Action::SeekMasterBriefly]);
     assert_eq!(after(&mut agent, Event::MasterLost), [Action::Release(ONE), Action::Done]);
 
     let mut agent = of_one();
@@ -160,7 +164,96 @@ fn where_nobody_has_come_the_agent_looks_for_the_master_that_waits_for_one() {
     agent.handle(Event::Hailed(by(ZERO)));
     agent.handle(Event::MasterStarted(by(ZERO)));
     agent.handle(failed(ZERO));
-    assert!(after(&mut agent, Event::Alone).contains(&Action::SeekMaster), "it is here");
+    assert!(after(&mut agent, Event::Alone).contains(&Action::SeekMasterBriefly), "it is here");
+}
+
+#[test]
+fn where_others_wait_an_agent_says_from_the_beginning_whom_it_expects() {
+    let mut agent = Agent::among_others();
+    assert_eq!(after(&mut agent, Event::Started(ONE)), [Action::SeekMaster]);
+    assert_eq!(after(&mut agent, Event::Started(TWO)), [], "it looks already");
+    let expects = |ranks| Action::Tell(FromAgent::Expects { ranks });
+    let both: Path = [1, 2].map(Rank).into_iter().collect();
+    let joined = [Action::Tell(FromAgent::Join(Lodging::default())), expects(both)];
+    assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), joined);
+    let three = ProcessId::first(3);
+    assert_eq!(after(&mut agent, Event::Started(three)), [expects(Path::single(Rank(3)))]);
+
+    let mut agent = Agent::new(true);
+    assert_eq!(after(&mut agent, Event::Started(ONE)), [], "there are no others");
+}
+
+#[test]
+fn whoever_comes_when_there_is_no_master_any_more_is_turned_away() {
+    let mut agent = Agent::among_others();
+    [ONE, TWO].into_iter().for_each(|process| agent.handle(Event::Started(process)));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    assert_eq!(after(&mut agent, Event::Hailed(by(ONE))), [Action::Welcome(ONE)]);
+    assert_eq!(after(&mut agent, Event::MasterLost), [Action::HangUp], "it may not have found the master");
+    assert_eq!(after(&mut agent, Event::HungUp(by(ONE))), [], "another one is yet to come");
+    assert_eq!(after(&mut agent, Event::Hailed(by(TWO))), [Action::TurnAway(TWO)]);
+    assert_eq!(after(&mut agent, Event::Ended(TWO, Ending::Code(1))), [Action::Done]);
+}
+
+#[test]
+fn where_rank_0_never_comes_its_agent_tells_other_hosts() {
+    let of_zero = |agent: &mut Agent| {
+        agent.handle(Event::Started(ZERO));
+        agent.poll_action();
+    };
+    let mut agent = Agent::among_others();
+    of_zero(&mut agent);
+    assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Code(1))), [Action::CallOff]);
+    let told = FromAgent::NeverCame { process: ZERO, ending: Ending::Code(1) };
+    let expects = FromAgent::Expects { ranks: Path::single(FIRST_RANK) };
+    let told = [FromAgent::Join(Lodging::default()), expects, told].map(Action::Tell);
+    assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), told);
+    assert_eq!(after(&mut agent, Event::Alone), [], "others are yet to hear it");
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), [Action::Done]);
+
+    let mut agent = Agent::among_others();
+    of_zero(&mut agent);
+    let ended = after(&mut agent, Event::Ended(ZERO, Ending::Code(0)));
+    assert_eq!(ended, [], "it may be none of everfold's");
+    agent.handle(Event::Started(ONE));
+    let come = after(&mut agent, Event::Hailed(by(ONE)));
+    assert_eq!(come, [Action::Welcome(ONE), Action::CallOff]);
+
+    let mut agent = Agent::among_others();
+    of_zero(&mut agent);
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    after(&mut agent, Event::Ended(ZERO, Ending::Code(0)));
+    assert_eq!(after(&mut agent, Event::Alone), [Action::Done], "nobody here is everfold's");
+}
+
+#[test]
+fn an_agent_to_which_nobody_has_come_ends_when_all_is_told() {
+    let mut agent = Agent::among_others();
+    agent.handle(Event::Started(ONE));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let told = FromAgent::NeverCame { process: ONE, ending: Ending::Code(1) };
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Code(1))), [Action::Tell(told)]);
+    assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
+
+    let mut agent = Agent::among_others();
+    agent.handle(Event::Started(ONE));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    after(&mut agent, Event::Hailed(by(ONE)));
+    after(&mut agent, Event::Ended(ONE, Ending::Code(1)));
+    assert_eq!(after(&mut agent, Event::Alone), [], "others may read what it has left");
+}
+
+#[test]
+fn where_nobody_is_left_the_master_is_not_looked_for_for_long() {
+    let alone = |ending| {
+        let mut agent = Agent::among_others();
+        agent.handle(Event::Started(ONE));
+        agent.handle(Event::Ended(ONE, ending));
+        after(&mut agent, Event::Alone)
+    };
+    assert_eq!(alone(Ending::Code(1)), [Action::SeekMaster, Action::SeekMasterBriefly]);
+    let ended = alone(Ending::Code(0));
+    assert_eq!(ended, [Action::SeekMaster, Action::Done], "it may be none of everfold's");
 }
 
 #[test]

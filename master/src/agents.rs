@@ -6,7 +6,7 @@
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 
 use everfold_protocol::{
-    AgentId, Path, ProcessId,
+    AgentId, Path, ProcessId, Rank,
     message::{AgentRef, Lodging},
 };
 
@@ -20,6 +20,8 @@ pub(crate) struct Agents {
     domains: BTreeMap<AgentId, String>,
     /// Where agents serve that can start ranks.
     lodgings: BTreeMap<AgentId, String>,
+    /// Ranks whose first processes were started on the host of an agent.
+    started: BTreeMap<AgentId, Path>,
 }
 
 /// Where an agent stands that was heard of.
@@ -58,6 +60,17 @@ impl Agents {
             self.standings.insert(agent, Standing::Here);
         }
         is_new
+    }
+
+    /// Takes in that the first processes of `ranks` were started on the host of an agent.
+    pub fn expect(&mut self, agent: AgentId, ranks: &Path) {
+        let started = self.started.entry(agent).or_default();
+        *started = started.iter().chain(ranks.iter()).collect();
+    }
+
+    /// The ranks whose first processes were started on the host of an agent, as far as it has said.
+    pub fn expected(&self, agent: AgentId) -> impl Iterator<Item = Rank> {
+        self.started.get(&agent).into_iter().flat_map(Path::iter)
     }
 
     /// Takes in the offer of a host to ranks of other hosts.

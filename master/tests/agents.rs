@@ -231,6 +231,43 @@ fn a_process_that_ends_before_it_joins_is_not_waited_for() {
 }
 
 #[test]
+fn with_a_host_those_are_lost_that_were_to_join_from_there() {
+    let begin = || {
+        let master = Master::new(Timestamp::ZERO, JOB, RANKS, Policy::default());
+        let mut job = Job { master, now: Timestamp::ZERO };
+        job.hear(Event::Agent(agent(1), FromAgent::Join(Lodging::default())));
+        // One that speaks of more ranks than there are does no harm.
+        let ranks = Path::range(2, u32::MAX);
+        job.hear(Event::Agent(agent(1), FromAgent::Expects { ranks }));
+        job.join(0);
+        job
+    };
+    let incomplete = |to, ranks: &[u32]| {
+        let missing = ranks.iter().copied().map(Rank).collect();
+        Action::Send { to: process(to), message: ToWorker::Incomplete { missing } }
+    };
+    let mut job = begin();
+    let actions = job.hear(Event::AgentLost(agent(1)));
+    assert!(actions.contains(&incomplete(0, &[2, 3])), "{actions:?}");
+    assert!(job.join(1).contains(&incomplete(1, &[2, 3])), "it has come later");
+    let actions = [0, 1].map(|rank| job.hear(Event::Disconnected(process(rank))));
+    assert!(actions[1].contains(&Action::Done), "nobody else is to come: {actions:?}");
+
+    let mut job = begin();
+    job.join(2);
+    let actions = job.hear(Event::AgentLost(agent(1)));
+    assert!(actions.contains(&incomplete(0, &[2])), "rank 2 was here: {actions:?}");
+    let missing =
+        |action: &&Action| matches!(action, Action::Send { message: ToWorker::Incomplete { .. }, .. });
+    assert_eq!(actions.iter().filter(missing).count(), 1, "once");
+
+    let mut job = Job::new();
+    job.hear(Event::Agent(agent(1), FromAgent::Expects { ranks: Path::range(2, 4) }));
+    let actions = job.hear(Event::AgentLost(agent(1)));
+    assert_eq!(failed(&actions).len(), 2, "the job has begun: {actions:?}");
+}
+
+#[test]
 fn an_agent_that_is_silent_is_lost() {
     let mut job = Job::new();
     let actions = job.wait(5000, &[0, 1, 2, 3], &[0]);

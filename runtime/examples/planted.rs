@@ -4,6 +4,7 @@
 //! ```console
 //! $ planted race      # for the thread sanitizer
 //! $ planted overrun   # for the address sanitizer
+//! $ planted freed     # for the address sanitizer, too
 //! ```
 
 use std::{cell::UnsafeCell, hint::black_box, process::ExitCode, thread};
@@ -12,8 +13,9 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("race") => race(),
         Some("overrun") => overrun(),
+        Some("freed") => freed(),
         _ => {
-            eprintln!("say which defect: race or overrun");
+            eprintln!("say which defect: race, overrun or freed");
             return ExitCode::from(2);
         }
     }
@@ -39,6 +41,16 @@ fn race() {
         }
     });
     println!("{}", shared.0.into_inner());
+}
+
+/// Reads a word of an allocation that was given back.
+fn freed() {
+    let words = vec![1u64; black_box(16)];
+    let first = words.as_ptr();
+    drop(words);
+    // SAFETY: there is none. That is the defect.
+    let after = unsafe { *black_box(first) };
+    println!("{after}");
 }
 
 /// Reads a word behind the end of an allocation.

@@ -2,7 +2,6 @@
 //! never folds anything long and never waits for the application. [`start`] makes it.
 
 use std::{
-    cell::Cell,
     io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, mpsc},
@@ -22,8 +21,8 @@ use crate::{
     result_log::{LogError, ResultLog, own_files},
     serving::Server,
     transport::{
-        control::{Address, BoxStream, Listener, Stranger, connect_until},
-        handshake::{Key, Purpose, Seals},
+        control::{Address, BoxStream, Listener, Stranger},
+        handshake::{HandshakeError, Key, Purpose, Seals},
         lobby::{self, Lobby},
         shm,
         tcp::Tcp,
@@ -97,7 +96,9 @@ async fn connect(
     let no_answer = |_| HailError::NotFound(io::ErrorKind::TimedOut.into());
     let mut agent = tokio::time::timeout_at(deadline, hailing).await.map_err(no_answer)??;
     let RankConfig { process, job, key, .. } = config;
-    let (control, seals) = reach_master(&config, deadline).await?;
+    let (control, seals) = reach_master(&config, &mut agent, deadline).await?;
+    // Before the job has begun the master does not ping, and one whose host has vanished does not say so.
+    control.bound_silence(config.policy.limits.silence_max())?;
     // Others find this host at the address that leads to the master.
     let own_ip = control.own_ip()?.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let listener = Listener::bind(&Address::Tcp(SocketAddr::from((own_ip, 0)).to_string())).await?;
@@ -127,32 +128,27 @@ async fn connect(
     Ok((driver, agent, standby))
 }
 
-/// Connects to the master, which may not be there yet.
+/// Connects to the master, which may not be there yet. An agent that hangs up knows that it will not be.
 async fn reach_master(
     config: &RankConfig,
+    agent: &mut OwnAgent,
     deadline: tokio::time::Instant,
 ) -> Result<(BoxStream, Seals), JoinError> {
     let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = *config;
     let address = || rendezvous.clone();
-    let first =
-        connect_until(rendezvous, deadline).await.map_err(|source| match Stranger::behind(&source) {
+    let knock = lobby::knock_until(rendezvous, deadline, (&key, job, process), Purpose::Control);
+    let knocked = tokio::select! {
+        biased;
+        knocked = knock => knocked,
+        () = agent.hung_up() => return Err(JoinError::MasterLost),
+    };
+    knocked.map_err(|source| match source {
+        HandshakeError::Io(source) => match Stranger::behind(&source) {
             Some(stranger) => JoinError::Squatted { address: address(), stranger },
             None => JoinError::NoMaster { address: address(), timeout: join_timeout, source },
-        })?;
-    // From now on the master is there, and hangs up at most.
-    let first = Cell::new(Some(first));
-    let connect = || {
-        let first = first.take();
-        async move {
-            match first {
-                Some(first) => Ok(first),
-                None => connect_until(rendezvous, deadline).await,
-            }
-        }
-    };
-    lobby::knock(connect, &key, job, process, Purpose::Control)
-        .await
-        .map_err(|source| JoinError::Handshake { address: address(), source })
+        },
+        source => JoinError::Handshake { address: address(), source },
+    })
 }
 
 /// Opens the result log of a process, if it has one. If the vault is to be filled from the replica of an

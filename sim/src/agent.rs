@@ -30,8 +30,14 @@ pub(crate) enum Deed {
     Release(ProcessId),
     /// It says that there is no master here, and will be none.
     Masterless,
-    /// It looks for the master.
-    SeekMaster,
+    /// It hosts a master that tells other hosts that the job does not begin.
+    CallOff,
+    /// It hangs up on all processes of its host.
+    HangUp,
+    /// It has nothing more to do, and ends.
+    Finish,
+    /// It looks for the master for a while, and no longer.
+    SeekMasterBriefly,
 }
 
 /// The connection of a process to its agent. Each process has one, and some have had another before.
@@ -48,6 +54,8 @@ pub(crate) fn earlier_connection(process: ProcessId) -> Connection {
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub standing: Standing,
+    /// Whether it has told the master of itself.
+    pub has_joined: bool,
     /// What waits until it thaws, if it is frozen.
     pub frozen: Option<Vec<Happening>>,
     machine: Machine,
@@ -77,14 +85,15 @@ impl Agent {
         agent
     }
 
-    /// An agent whose own process has started these, of which those have hailed it that `hail`. If one of
-    /// them goes on, or it is to look for it by itself, it `seeks` the master.
+    /// An agent whose own process has started these, of which those have hailed it that `hail`. The job may
+    /// have others on other hosts; if not, and if one of these goes on, the agent `seeks` the master.
     pub fn with_parent(
         started: impl Iterator<Item = ProcessId> + Clone,
         hail: impl Fn(&ProcessId) -> bool,
+        has_others: bool,
         seeks: bool,
     ) -> Self {
-        let mut agent = Self::new(true);
+        let mut agent = Self::around(if has_others { Machine::among_others() } else { Machine::new(true) });
         started.clone().for_each(|process| drop(agent.hear(Event::Started(process))));
         agent.be_hailed(started.filter(hail));
         if seeks {
@@ -94,8 +103,12 @@ impl Agent {
     }
 
     fn new(expects: bool) -> Self {
-        let (standing, machine) = (Standing::Lives, Machine::new(expects));
-        Self { standing, frozen: None, machine, held: BTreeSet::new(), kept: BTreeSet::new() }
+        Self::around(Machine::new(expects))
+    }
+
+    fn around(machine: Machine) -> Self {
+        let (held, kept) = (BTreeSet::new(), BTreeSet::new());
+        Self { standing: Standing::Lives, has_joined: false, frozen: None, machine, held, kept }
     }
 
     fn be_hailed(&mut self, processes: impl Iterator<Item = ProcessId>) {
@@ -125,7 +138,10 @@ impl Agent {
                     done.push(Deed::Release(process));
                 }
                 Action::Thin(process) => assert!(!self.held.contains(&process), "others may read {process}"),
-                Action::Tell(message) => done.push(Deed::Tell(message)),
+                Action::Tell(message) => {
+                    self.has_joined |= matches!(message, FromAgent::Join(_));
+                    done.push(Deed::Tell(message));
+                }
                 Action::Start { process, origin, stands_by } => done.push(match stands_by {
                     true => Deed::StandBy(process, origin),
                     false => Deed::Start(process, origin),
@@ -135,9 +151,14 @@ impl Agent {
                 Action::DropReplica(process) => done.push(Deed::DropReplica(process)),
                 Action::Forgive(_) | Action::Hold(_) => {}
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),
+                Action::TurnAway(process) => panic!("no process comes so late, {process} neither"),
                 Action::Masterless => done.push(Deed::Masterless),
-                Action::SeekMaster => done.push(Deed::SeekMaster),
-                Action::Done => {}
+                Action::CallOff => done.push(Deed::CallOff),
+                Action::HangUp => done.push(Deed::HangUp),
+                Action::SeekMasterBriefly => done.push(Deed::SeekMasterBriefly),
+                // It begins with it.
+                Action::SeekMaster => {}
+                Action::Done => done.push(Deed::Finish),
             }
         }
         done

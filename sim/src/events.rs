@@ -160,6 +160,8 @@ pub(crate) enum Happening {
     Damage(Rank, Damage),
     /// It does so no longer.
     Mend(Rank, Damage),
+    /// The agent of this host looks no longer for a master that it has not found.
+    GivesUp(u64),
 }
 
 impl Happening {
@@ -205,6 +207,7 @@ impl Happening {
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) | Self::Garble(..) | Self::Damage(..) | Self::Mend(..) => None,
             Self::Follows(_) | Self::Falls(_) | Self::Takes(_) | Self::EndsEarly(_) => None,
+            Self::GivesUp(_) => None,
         }
     }
 

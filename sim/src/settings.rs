@@ -99,8 +99,8 @@ pub struct Settings {
     pub agents_join: Duration,
     /// How ranks come back whose processes have died, if they do: there are agents then.
     pub returns: Option<Returns>,
-    /// Ranks whose processes end before they join, when, and how far they come: there are agents then, and no
-    /// job.
+    /// Ranks whose processes end before they join, when, and how far they come. There are agents then, whose
+    /// parents have started all processes, and no job.
     pub early_ends: BTreeMap<Rank, (Duration, Stage)>,
     /// Whether ranks that are all on one host put short contributions on a board.
     pub board: bool,
@@ -209,16 +209,24 @@ impl Settings {
         self.host(Rank(0))
     }
 
-    /// Whether rank 0 comes so far that there is a master.
+    /// Whether rank 0 comes so far that there is a master from the beginning.
     pub(crate) fn has_master(&self) -> bool {
         !matches!(self.early_ends.get(&Rank(0)), Some((_, Stage::Started)))
     }
 
-    /// Whether the agent of a host looks for the master because a process has come that goes on, or because it
-    /// is a spare host.
+    /// Whether the agent of a host looks for the master from the beginning: because there are other hosts,
+    /// because a process has come that goes on, or because it is a spare host.
     pub(crate) fn seeks_master(&self, host: u64) -> bool {
         let mut ranks = self.ranks_on(host).peekable();
-        ranks.peek().is_none() || ranks.any(|rank| !self.early_ends.contains_key(&rank))
+        self.has_several_hosts()
+            || ranks.peek().is_none()
+            || ranks.any(|rank| !self.early_ends.contains_key(&rank))
+    }
+
+    /// Whether ranks are on several hosts, or may come to others.
+    pub(crate) fn has_several_hosts(&self) -> bool {
+        let is_elsewhere = |rank| self.host(rank) != self.master_host();
+        (0..self.ranks).map(Rank).any(is_elsewhere) || self.spares().next().is_some()
     }
 
     /// The label of a host.

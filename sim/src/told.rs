@@ -252,6 +252,7 @@ impl Teller {
             Happening::Falls(process) => (of(process.rank), format!("{process} DIES IF IT STANDS BY")),
             Happening::Takes(process) => (of(process.rank), format!("{process} takes its place")),
             Happening::EndsEarly(process) => (of(process.rank), "ENDS BEFORE IT HAS JOINED".to_owned()),
+            Happening::GivesUp(host) => (agent(*host), "looks no longer for the master".to_owned()),
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
         }
@@ -402,6 +403,7 @@ fn from_agent(said: &FromAgent) -> String {
         FromAgent::NeverCame { process, ending } => {
             format!("rank {} never came: {ending}", process.rank)
         }
+        FromAgent::Expects { ranks } => format!("expects ranks {ranks}"),
         FromAgent::Pong { number } => format!("pong {number}"),
         FromAgent::Locating(said) => format!("{said:?}"),
     }

@@ -116,8 +116,11 @@ pub fn check(data: &[u8]) {
         name: name.clone(),
         job: JOB,
         key: KEY,
+        size: 4,
         rendezvous: Address::Unix(format!("{name}-master")),
         parent: None,
+        has_others: false,
+        is_first: false,
         is_spare: false,
         domain: None,
     };

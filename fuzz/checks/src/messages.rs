@@ -356,6 +356,7 @@ pub fn samples() -> Vec<Vec<u8>> {
     }
     let ended = FromAgent::Ended { process: process(1), ending: Ending::Signal(9) };
     let never_came = FromAgent::NeverCame { process: process(2), ending: Ending::Code(1) };
+    let expects = FromAgent::Expects { ranks: Path::range(2, 4) };
     let scattered: Path = [0, 2, 3, 9].map(Rank).into_iter().collect();
     let highest: Path = [4, u32::MAX - 1].map(Rank).into_iter().collect();
     [
@@ -365,7 +366,13 @@ pub fn samples() -> Vec<Vec<u8>> {
             2,
             [(
                 header(),
-                vec![FromAgent::Join(Lodging::default()), ended, never_came, FromAgent::Pong { number: 5 }],
+                vec![
+                    FromAgent::Join(Lodging::default()),
+                    expects,
+                    ended,
+                    never_came,
+                    FromAgent::Pong { number: 5 },
+                ],
             )],
         ),
         kind(2, [(header(), vec![FromAgent::Locating(FromLocator::Located(located().into()))])]),

@@ -19,7 +19,8 @@ impl Master {
         match said {
             FromAgent::Join(lodging) => self.take_in_agent(agent, lodging),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
-            FromAgent::NeverCame { process, .. } => self.lose_expected(process),
+            FromAgent::NeverCame { process, .. } => self.lose_expected(&[process]),
+            FromAgent::Expects { ranks } => self.desk.members.expect_at(agent, &ranks),
             // What locates faults is beside the master.
             FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
         }
@@ -52,7 +53,7 @@ impl Master {
         }
         if members.is_to_join(process) && ending != Ending::Unknown {
             // One that was started by hand ends unseen, and may be started again.
-            return self.lose_expected(process);
+            return self.lose_expected(&[process]);
         }
         if members.agents().of(process) != Some(agent) {
             return self.desk.outbox.stale(process, "end of a process that has not joined from there");
@@ -72,6 +73,7 @@ impl Master {
     /// Takes in that an agent is gone: its host is lost, with all processes there, and with all that others
     /// had left there before.
     pub(super) fn lose_agent(&mut self, agent: AgentId) {
+        let expected = self.desk.members.expected_at(agent);
         let Some((living, dead)) = self.desk.members.lose_agent(agent) else { return };
         self.liveness.forget(Watched::Agent(agent));
         let domain = self.desk.members.agents().domain(agent);
@@ -83,6 +85,8 @@ impl Master {
         // First those that were to be started there: what is put together again then knows who does not come.
         self.starts.at(agent).into_iter().for_each(|start| self.redirect(start));
         self.fail_all(&living, Evidence::HostLost, &dead);
+        // Those that were yet to join from there do so no more.
+        self.lose_expected(&expected);
         self.place_replicas();
         if self.desk.members.is_joining() {
             return;

@@ -1,6 +1,6 @@
 //! Processes that join the job, and processes that leave it in good order.
 
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId,
@@ -103,15 +103,20 @@ impl Master {
         self.desk.send_all(&told);
     }
 
-    /// Takes in that a process has ended that was to join: there will be no job.
-    pub(super) fn lose_expected(&mut self, process: ProcessId) {
-        if !self.desk.members.is_to_join(process) {
-            return self.desk.outbox.stale(process, "end of a process that is not expected to join");
+    /// Takes in that processes have ended that were to join: there will be no job.
+    pub(super) fn lose_expected(&mut self, processes: &[ProcessId]) {
+        let (lost, known): (Vec<ProcessId>, Vec<ProcessId>) =
+            processes.iter().partition(|process| self.desk.members.is_to_join(**process));
+        for process in known {
+            self.desk.outbox.stale(process, "end of a process that is not expected to join");
+        }
+        if lost.is_empty() {
+            return;
         }
         let is_first = self.desk.members.lost().is_empty();
-        self.desk.members.lose_expected(process);
+        self.desk.members.lose_expected(&lost);
         if is_first {
-            self.call_off(&Path::single(process.rank));
+            self.call_off(&lost.iter().map(|process| process.rank).collect());
         }
         self.end_if_empty();
     }

@@ -202,12 +202,23 @@ impl Membership {
         self.is_joining && is_expected && process == ProcessId::first(process.rank)
     }
 
-    /// Takes in that a process has ended that was expected to join.
-    pub(crate) fn lose_expected(&mut self, process: ProcessId) {
-        self.change(process.rank, State::Failed(process));
+    /// Takes in that processes have ended that were expected to join.
+    pub(crate) fn lose_expected(&mut self, processes: &[ProcessId]) {
+        processes.iter().for_each(|process| self.change(process.rank, State::Failed(*process)));
         if self.lost.is_empty() {
-            self.lost = Path::single(process.rank);
+            self.lost = processes.iter().map(|process| process.rank).collect();
         }
+    }
+
+    /// Takes in from whose host the first processes of `ranks` are to join.
+    pub(crate) fn expect_at(&mut self, agent: AgentId, ranks: &Path) {
+        self.agents.expect(agent, &ranks.intersection(&Path::range(0, self.size)));
+    }
+
+    /// The processes that are yet to join from the host of this agent.
+    pub(crate) fn expected_at(&self, agent: AgentId) -> Vec<ProcessId> {
+        let first = self.agents.expected(agent).map(ProcessId::first);
+        first.filter(|process| self.is_to_join(*process)).collect()
     }
 
     /// Agents, and whose memory they hold.

@@ -9,6 +9,7 @@ use crate::{
     evidence::Ending,
     id::ProcessId,
     locating::{FromLocator, ToLocator},
+    path::Path,
     spec::Limits,
 };
 
@@ -37,6 +38,12 @@ pub enum FromAgent {
         process: ProcessId,
         /// How.
         ending: Ending,
+    },
+    /// The first processes of these ranks were started on its host: while the job has not begun, they are lost
+    /// with it.
+    Expects {
+        /// Which.
+        ranks: Path,
     },
 }
 

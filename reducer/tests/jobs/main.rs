@@ -116,6 +116,9 @@ fn main() -> ExitCode {
 
 /// What a job runs: starts copies of this process, or is one of them.
 fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
+    while name == migrate::NEVER_JOINS {
+        std::thread::park();
+    }
     let suite = suite();
     let program = suite.program_called(name).unwrap_or_else(|| panic!("there is no program {name:?}"));
     let transport = match transport {

@@ -26,6 +26,8 @@ use crate::{
 pub(crate) const EACH: u32 = 2;
 const STEPS: u64 = 60;
 const LENGTH: usize = 3000;
+/// What ranks run that do not join, and do not end.
+pub(crate) const NEVER_JOINS: &str = "migrate::never_joins";
 /// The step at which each rank says where it is.
 const TOLD: u64 = 25;
 
@@ -80,6 +82,17 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let program = |host: u32| ["migrate::waits_for_an_hour", "there is none"][host as usize];
         let ends = Job::start_each(program, &Case::default()).end();
         assert!(ends.iter().all(|end| end.code != 0), "{ends:#?}");
+    });
+    suite.test("migrate::other_hosts_hear_that_rank_0_fails_before_it_joins", || {
+        let program = |host: u32| ["there is none", "migrate::waits_for_an_hour"][host as usize];
+        let ends = Job::start_each(program, &Case::default()).end();
+        assert!(ends.iter().all(|end| end.code != 0), "{ends:#?}");
+    });
+    suite.test("migrate::a_host_that_is_lost_before_its_ranks_join_is_not_waited_for", || {
+        lost_before_the_job(["migrate::waits_for_an_hour", NEVER_JOINS], 1);
+    });
+    suite.test("migrate::other_hosts_hear_that_the_first_one_is_lost_before_its_ranks_join", || {
+        lost_before_the_job([NEVER_JOINS, "migrate::waits_for_an_hour"], 0);
     });
     suite.program_with(config(), "migrate::is_told", is_told);
     suite.test("migrate::without_room_for_a_replica_a_rank_does_not_come_back", || {
@@ -205,6 +218,21 @@ impl Drop for Job {
 pub(crate) fn digests(ends: &[End]) -> Vec<&str> {
     let said = ends.iter().flat_map(|end| &end.said);
     said.filter_map(|line| line.find("digest ").map(|at| &line[at..])).collect()
+}
+
+/// Runs a job that loses a host before all have joined, of which the second host is known to the first by then.
+fn lost_before_the_job(programs: [&'static str; 2], lost: usize) {
+    let tell = |host: u32, command: &mut Command| {
+        if host == 1 {
+            command.env("RUST_LOG", "everfold_runtime::agent=debug");
+        }
+    };
+    let program = |host: u32| programs[host as usize];
+    let mut job = Job::start_with(Mark::new(), program, &Case::default(), tell);
+    job.hosts[1].as_mut().unwrap().wait_for(1, "the first host knows of this one");
+    job.lose(lost);
+    let ends = job.end();
+    assert!(ends.iter().all(|end| end.code != 0), "{ends:#?}");
 }
 
 /// Runs a job that loses hosts, and compares its result with that of one which does not.

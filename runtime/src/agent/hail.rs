@@ -132,6 +132,12 @@ impl OwnAgent {
         self.origin.as_ref()
     }
 
+    /// Waits until the agent hangs up, from which nothing else is to come: it has ended, or has lost the
+    /// master before this process has found that.
+    pub async fn hung_up(&mut self) {
+        while self.line.hear::<Serving>().await.is_ok() {}
+    }
+
     /// Whether this process stands by: it follows the earlier one, which lives.
     pub fn stands_by(&self) -> bool {
         self.stands_by

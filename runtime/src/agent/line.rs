@@ -79,6 +79,12 @@ pub enum NoAgent {
     /// The master is to run there, and to ask a detector that is not there.
     #[error(transparent)]
     UnknownDetector(#[from] UnknownDetector),
+    /// The master has ended, or was lost.
+    #[error(
+        "the job is over before this process has joined: a process of it has ended or did not come in time, or the host of \
+         rank 0 is lost. Start the job again"
+    )]
+    NoMaster,
 }
 
 /// The process asks where its memory can be read from other hosts, to whom this host has that address.

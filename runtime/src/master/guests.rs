@@ -1,21 +1,22 @@
 //! Takes the connections of workers and agents in, and hears their messages.
 
-use std::{io, net::Shutdown, sync::Arc};
+use std::{io, net::Shutdown, os::fd::OwnedFd, sync::Arc};
 
 use everfold_protocol::{
     AgentId, Epoch, ProcessId,
     message::{Header, MASTER, Peer, ToAgent, ToMaster, ToWorker},
     parcel::Carry,
+    spec::Limits,
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{MasterConfig, connection::ConnectionId, driver::Input};
+use super::{MasterConfig, Place, connection::ConnectionId, driver::Input};
 use crate::{
     descriptors::patiently,
     memory::lifeline::{self, Ending},
     transport::{
-        control::{BoxStream, Listener},
+        control::{BoxStream, Listener, bound_silence},
         handshake::{HandshakeError, Purpose},
         line::{Inlet, Outlet},
         lobby::{Guest, Lobby},
@@ -23,41 +24,48 @@ use crate::{
     },
 };
 
-pub(super) async fn accept(
-    listener: Listener,
-    config: Arc<MasterConfig>,
-    input: mpsc::UnboundedSender<Input>,
-) {
-    let lobby = Lobby::for_job(config.size);
+/// What the master must know of its job, once it is led.
+pub(super) type Led = watch::Receiver<Option<Arc<MasterConfig>>>;
+
+pub(super) async fn accept(listener: Listener, place: Place, led: Led, input: mpsc::UnboundedSender<Input>) {
+    let lobby = Lobby::for_job(place.size);
     let mut number = ConnectionId::default();
     loop {
         let (stream, guest) = lobby.next(&listener).await;
         number = number.next();
-        tokio::spawn(connection(stream, guest, number, config.clone(), input.clone()));
+        tokio::spawn(connection(stream, guest, number, (place.clone(), led.clone()), input.clone()));
     }
 }
 
-/// Serves one worker's connection from handshake to hang-up.
+/// Serves one connection from handshake to hang-up.
 async fn connection(
     mut stream: BoxStream,
     guest: Guest,
     number: ConnectionId,
-    config: Arc<MasterConfig>,
+    (place, led): (Place, Led),
     input: mpsc::UnboundedSender<Input>,
 ) {
-    let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
+    let is_admitted = |purpose| matches!(purpose, Purpose::Agent(_)) || led.borrow().is_some();
+    let (hello, seals) = match guest.prove_if(&mut stream, &place.key, place.job, is_admitted).await {
         Ok(accepted) => accepted,
+        Err(error) if led.borrow().is_none() => return tracing::debug!(%error, "no rank is let in yet"),
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
+    if let Purpose::Agent(agent) = hello.purpose {
+        return match hear_of_silence(stream, led.clone()) {
+            Ok(socket) => {
+                let outlet = Outlet::new(socket.clone(), seals.outward);
+                attend_agent(agent, number, outlet, Inlet::new(socket, seals.inward), &input).await;
+            }
+            Err(error) => tracing::warn!(%error, "dropped a connection"),
+        };
+    }
+    let Some(config) = led.borrow().clone() else { return };
     let socket = match stream.into_socket() {
         Ok(socket) => Arc::new(socket),
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
     let process = hello.process;
-    if let Purpose::Agent(agent) = hello.purpose {
-        let outlet = Outlet::new(socket.clone(), seals.outward);
-        return attend_agent(agent, number, outlet, Inlet::new(socket, seals.inward), &config, &input).await;
-    }
     let outlet = Outlet::new(socket.clone(), seals.outward);
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
         let size = config.size;
@@ -101,9 +109,27 @@ async fn connection(
         }
         voice.says(header, messages);
     };
-    let error = hear(&voice.inlet, process, &config, frame).await;
+    let error = hear(&voice.inlet, process, voice.frame_bytes_max, frame).await;
     tracing::debug!(%process, %error, "connection ended");
     voice.falls_silent();
+}
+
+/// Breaks the connection of an agent that is silent for too long: before the job has begun nobody is pinged, and
+/// a host that has vanished does not say so.
+fn hear_of_silence(stream: BoxStream, mut led: Led) -> io::Result<Arc<OwnedFd>> {
+    let is_far = stream.own_ip()?.is_some();
+    stream.bound_silence(Limits::default().silence_max())?;
+    let socket = Arc::new(stream.into_socket()?);
+    let there = socket.clone();
+    tokio::spawn(async move {
+        let Ok(config) = led.wait_for(Option::is_some).await else { return };
+        let silence_max = config.as_ref().map(|config| config.policy.limits.silence_max());
+        let bounded = silence_max.filter(|_| is_far).map(|silence_max| bound_silence(&there, silence_max));
+        if let Some(Err(error)) = bounded {
+            tracing::debug!(%error, "the agent may be silent for as long as the system allows");
+        }
+    });
+    Ok(socket)
 }
 
 /// Hears an agent. Until it says something, it may have given this connection up and come by another one.
@@ -112,9 +138,9 @@ async fn attend_agent(
     number: ConnectionId,
     outlet: Outlet<ToAgent>,
     inlet: Inlet,
-    config: &MasterConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) {
+    let frame_bytes_max = Limits::default().frame_bytes_max;
     let mut unknown = Some(outlet);
     let frame = |_, messages| {
         if let Some(outlet) = unknown.take() {
@@ -122,7 +148,7 @@ async fn attend_agent(
         }
         let _ = input.send(Input::FromAgent(number, agent, messages));
     };
-    let error = hear(&inlet, MASTER, config, frame).await;
+    let error = hear(&inlet, MASTER, frame_bytes_max, frame).await;
     tracing::debug!(%agent, %error, "connection ended");
     if unknown.is_none() {
         let _ = input.send(Input::AgentGone(number, agent));
@@ -189,7 +215,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String
 async fn hear<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
-    config: &MasterConfig,
+    frame_bytes_max: u64,
     mut each: impl FnMut(Header, Vec<M>),
 ) -> HandshakeError {
     let line = match patiently(|| inlet.register()).await {
@@ -201,7 +227,7 @@ async fn hear<M: DeserializeOwned + Carry>(
             Ok(ready) => ready,
             Err(error) => return error.into(),
         };
-        match hear_now(inlet, process, config.policy.limits.frame_bytes_max, &mut each) {
+        match hear_now(inlet, process, frame_bytes_max, &mut each) {
             // The others have their turn.
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => ready.clear_ready(),

@@ -14,7 +14,7 @@ use std::{io, sync::Arc, thread::JoinHandle};
 
 use everfold_master::Policy;
 use everfold_protocol::JobId;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::driver::{Input, MasterDriver};
 use crate::{
@@ -36,6 +36,8 @@ mod guests;
 #[derive(Debug)]
 pub struct MasterThread {
     input: mpsc::UnboundedSender<Input>,
+    /// Where to say what it must know, until it does.
+    lead: Option<oneshot::Sender<MasterConfig>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -63,23 +65,32 @@ pub struct MasterConfig {
 }
 
 impl MasterThread {
-    /// Listens at the rendezvous.
+    /// Listens at the rendezvous. Of `config` only the job, its secret, its size and the rendezvous count yet:
+    /// until the master is [led](Self::lead), agents are let in, and ranks are not.
     ///
     /// # Errors
     /// The address is taken, or not of this machine.
-    pub fn start(config: MasterConfig) -> io::Result<Self> {
+    pub fn open(config: &MasterConfig) -> io::Result<Self> {
         let (ready, listening) = std::sync::mpsc::channel();
         let (input, inputs) = mpsc::unbounded_channel();
-        let from_connections = input.clone();
+        let (lead, led) = oneshot::channel();
+        let (from_connections, place) = (input.clone(), Place::of(config));
         let thread = std::thread::Builder::new().name("everfold-master".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(host(config, ready, from_connections, inputs)),
+                Ok(runtime) => runtime.block_on(host(place, ready, from_connections, inputs, led)),
                 Err(error) => drop(ready.send(Err(error))),
             }
         })?;
         listening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { input, thread: Some(thread) })
+        Ok(Self { input, lead: Some(lead), thread: Some(thread) })
+    }
+
+    /// Lets there be a master.
+    pub fn lead(mut self, config: MasterConfig) -> Self {
+        // Its thread has not ended before.
+        let _ = self.lead.take().map(|lead| lead.send(config));
+        self
     }
 
     /// Ends the master at once. Every worker learns it from its broken connection.
@@ -89,8 +100,9 @@ impl MasterThread {
 }
 
 impl Drop for MasterThread {
-    /// Waits until the master has nothing more to do; a panicking thread does not.
+    /// Waits until the master has nothing more to do, if it was led; a panicking thread does not.
     fn drop(&mut self) {
+        self.lead = None;
         if let Some(thread) = self.thread.take()
             && !std::thread::panicking()
         {
@@ -99,19 +111,38 @@ impl Drop for MasterThread {
     }
 }
 
+/// Where a master listens, and for which job.
+#[derive(Clone, Debug)]
+struct Place {
+    job: JobId,
+    key: Key,
+    size: u32,
+    rendezvous: Address,
+}
+
+impl Place {
+    fn of(MasterConfig { job, key, size, rendezvous, .. }: &MasterConfig) -> Self {
+        Self { job: *job, key: *key, size: *size, rendezvous: rendezvous.clone() }
+    }
+}
+
 async fn host(
-    config: MasterConfig,
+    place: Place,
     ready: std::sync::mpsc::Sender<io::Result<()>>,
     input: mpsc::UnboundedSender<Input>,
     inputs: mpsc::UnboundedReceiver<Input>,
+    led: oneshot::Receiver<MasterConfig>,
 ) {
-    let listener = match Listener::bind(&config.rendezvous).await {
+    let listener = match Listener::bind(&place.rendezvous).await {
         Ok(listener) => listener,
         Err(error) => return drop(ready.send(Err(error))),
     };
     let _ = ready.send(Ok(()));
+    let (lead, is_led) = watch::channel(None);
+    let accepting = tokio::spawn(guests::accept(listener, place, is_led, input));
+    let Ok(config) = led.await else { return accepting.abort() };
     let config = Arc::new(config);
-    let accepting = tokio::spawn(guests::accept(listener, config.clone(), input));
+    lead.send_replace(Some(config.clone()));
     let connections = MasterDriver::new(&config).drive(inputs).await;
     accepting.abort();
     // Farewells may still be on their way.

@@ -190,6 +190,19 @@ pub async fn accept(
     key: &Key,
     job: JobId,
 ) -> Result<(Hello, Seals), HandshakeError> {
+    accept_if(stream, key, job, |_| true).await
+}
+
+/// The same, if this side `admits` what the other one wants. If not, it says nothing: that may be tried again.
+///
+/// # Errors
+/// Any [`HandshakeError`]; the connection is then to be closed.
+pub async fn accept_if(
+    stream: &mut impl Stream,
+    key: &Key,
+    job: JobId,
+    admits: impl Fn(Purpose) -> bool,
+) -> Result<(Hello, Seals), HandshakeError> {
     let conversation = async {
         let hello: Hello = match hear(stream).await {
             Err(error @ HandshakeError::Frame(FrameError::Version(_))) => {
@@ -207,6 +220,9 @@ pub async fn accept(
             let (theirs, ours) = (hello.byte_order, ByteOrder::OURS);
             tell(stream, &Challenge::OtherByteOrder { byte_order: ours }).await?;
             return Err(HandshakeError::OtherByteOrder { theirs, ours });
+        }
+        if !admits(hello.purpose) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "it comes too early").into());
         }
         let nonce = nonce()?;
         let proof = prove(key, "server", &hello, &nonce)?.into();

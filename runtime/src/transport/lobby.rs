@@ -13,10 +13,10 @@ use std::{
 };
 
 use everfold_protocol::{JobId, ProcessId};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    control::{BoxStream, Listener, Origin, Stream},
+    control::{Address, BoxStream, Listener, Origin, Stream, connect_until},
     handshake::{self, HandshakeError, Hello, Key, Purpose, Seals},
 };
 use crate::descriptors;
@@ -29,6 +29,8 @@ const DESCRIPTORS_PART: u64 = 4;
 /// How often a process of the job knocks, and how long it waits after the first time. It doubles.
 const KNOCKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause where it is not known how often it has to knock.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// All connections to one listener that have proved nothing yet.
 #[derive(Clone, Debug)]
@@ -132,14 +134,28 @@ impl Guest {
     /// # Errors
     /// Any [`HandshakeError`]; the connection is then to be closed.
     pub async fn prove(
-        mut self,
+        self,
         stream: &mut impl Stream,
         key: &Key,
         job: JobId,
     ) -> Result<(Hello, Seals), HandshakeError> {
+        self.prove_if(stream, key, job, |_| true).await
+    }
+
+    /// The same, if this side `admits` what the other one wants.
+    ///
+    /// # Errors
+    /// Any [`HandshakeError`]; the connection is then to be closed.
+    pub async fn prove_if(
+        mut self,
+        stream: &mut impl Stream,
+        key: &Key,
+        job: JobId,
+        admits: impl Fn(Purpose) -> bool,
+    ) -> Result<(Hello, Seals), HandshakeError> {
         tokio::select! {
             biased;
-            accepted = handshake::accept(stream, key, job) => accepted,
+            accepted = handshake::accept_if(stream, key, job, admits) => accepted,
             _ = &mut self.asked_to_leave => {
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, "too many others have connected").into())
             }
@@ -179,6 +195,30 @@ pub async fn knock<C: Future<Output = io::Result<BoxStream>>>(
     }
     let mut stream = connect().await?;
     handshake::connect(&mut stream, key, job, me, purpose).await.map(|seals| (stream, seals))
+}
+
+/// The same with a process that may not be there yet, or lets nobody in yet, until `deadline`.
+///
+/// # Errors
+/// It was not there in time ([`HandshakeError::Io`]), or any other [`HandshakeError`].
+pub async fn knock_until(
+    address: &Address,
+    deadline: Instant,
+    (key, job, me): (&Key, JobId, ProcessId),
+    purpose: Purpose,
+) -> Result<(BoxStream, Seals), HandshakeError> {
+    let mut pause = PAUSE;
+    loop {
+        let mut stream = connect_until(address, deadline).await?;
+        match handshake::connect(&mut stream, key, job, me, purpose).await {
+            Err(HandshakeError::Io(error)) if is_hang_up(&error) && Instant::now() + pause < deadline => {
+                tracing::debug!(%error, "knocking again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            result => return result.map(|seals| (stream, seals)),
+        }
+    }
 }
 
 fn is_hang_up(error: &io::Error) -> bool {

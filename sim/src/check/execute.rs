@@ -105,6 +105,7 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
 /// Executes a schedule in which a process ends before it joins.
 fn without_job(mut world: World, schedule: &Schedule) -> Result<Ran, Violation> {
     let began = world.now();
+    schedule.faults.iter().for_each(|fault| inject(&mut world, fault));
     let mut over = None;
     while step(&mut world)? {
         if over.is_none() && world.is_dissolved() {

@@ -150,6 +150,8 @@ impl Suspects<'_> {
             let is_gone = |process: &ProcessId| {
                 let left = |notice: &Notice| matches!(notice, Notice::Left(other) if other == process);
                 by(facts.failures.get(process).map(|(since, _)| since), at)
+                    // It may not have joined.
+                    || (self.world.met().is_empty() && by(facts.ends.get(process), at))
                     || self.world.notices().iter().any(left)
             };
             if let Some(process) = self.world.processes_on(host).find(|process| !is_gone(process)) {

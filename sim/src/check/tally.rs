@@ -56,6 +56,8 @@ impl Tally {
         count("worlds whose master forgets refusals", u64::from(schedule.pacing.refusals_max.is_some()));
         count("worlds without a job", u64::from(!schedule.early_ends.is_empty()));
         count("processes that end before they join", schedule.early_ends.len() as u64);
+        let is_hit = !schedule.early_ends.is_empty() && !schedule.faults.is_empty();
+        count("worlds without a job in which others die", u64::from(is_hit));
         count("early leaves", schedule.leaves.len() as u64);
         count("ranks whose bodies are in private memory", schedule.private.len() as u64);
         count("ranks whose regions are full", schedule.full.len() as u64);

@@ -14,8 +14,8 @@ use crate::{
     process::Process,
 };
 
-/// How long an agent looks for the master to whose host no rank has come, as in real jobs.
-const BRIEFLY: Duration = Duration::from_secs(10);
+/// How long an agent looks for the master on whose host nobody is left that needs it, as in real jobs.
+pub(crate) const BRIEFLY: Duration = Duration::from_secs(10);
 
 impl World {
     /// Lets all agents find the master.
@@ -40,10 +40,10 @@ impl World {
         }
     }
 
-    /// Lets an agent find the master after a while, or give up after its `patience` if there is none. Tells
-    /// when.
+    /// Lets an agent find the master after a while, or the place to which it is to come, or give up after its
+    /// `patience` if there is none. Tells when.
     fn find_master(&mut self, host: u64, patience: Duration) -> Timestamp {
-        if !self.settings.has_master() {
+        if !self.settings.has_master() && !self.settings.has_several_hosts() {
             let at = self.now() + patience;
             self.schedule(at, Happening::AtAgent(host, Event::MasterLost));
             return at;
@@ -58,11 +58,24 @@ impl World {
         found
     }
 
+    /// Lets an agent look for the master for a while and no longer.
+    fn seek_master_briefly(&mut self, host: u64) {
+        match self.settings.has_several_hosts() {
+            // It has looked for it before.
+            true => self.schedule(self.now() + BRIEFLY, Happening::GivesUp(host)),
+            false => drop(self.find_master(host, BRIEFLY)),
+        }
+    }
+
     /// Lets an agent take in an event.
     pub(super) fn tell_agent(&mut self, host: u64, event: Event) {
         let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
-        let is_over =
-            matches!(event, Event::MasterFound(_)) && (self.driver.is_done() || self.driver.is_lost());
+        let finds = matches!(event, Event::MasterFound(_));
+        if finds && self.driver.is_lost() && !self.settings.early_ends.is_empty() {
+            // It goes on looking.
+            return;
+        }
+        let is_over = finds && (self.driver.is_done() || self.driver.is_lost());
         let event = if is_over { Event::MasterLost } else { event };
         for deed in agent.hear(event) {
             match deed {
@@ -77,7 +90,10 @@ impl World {
                 Deed::DropReplica(process) => self.drop_replica(host, process),
                 Deed::Release(process) => self.release_but_kept(host, process),
                 Deed::Masterless => self.end_ranks_without_master(host),
-                Deed::SeekMaster => drop(self.find_master(host, BRIEFLY)),
+                Deed::CallOff => self.call_off(),
+                Deed::Finish => self.hang_up_on_master_before_the_job(host),
+                Deed::HangUp => self.end_those_who_look_for_the_master(host),
+                Deed::SeekMasterBriefly => self.seek_master_briefly(host),
             }
         }
     }
@@ -109,11 +125,14 @@ impl World {
         self.lose_logs(host);
         self.lose_replicas(host);
         self.lose_standbys(host);
+        let is_early = !self.settings.early_ends.is_empty();
         if is_masters {
             self.facts.end_master(now);
             self.driver.die();
         }
         match standing {
+            _ if is_early && is_masters => self.miss_master_before_the_job(standing),
+            _ if is_early => self.miss_host_before_the_job(host, standing),
             Standing::Ended if is_masters => self.lose_master(),
             Standing::Vanished if is_masters && self.settings.agents => {
                 // They wait in vain for a word of it.

@@ -62,8 +62,8 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::Event;
 
-use self::{located::Located, returning::Comebacks, segments::Segments};
-pub(crate) use self::{returning::AGAIN, segments::RoundCalls};
+pub(crate) use self::{agents::BRIEFLY, returning::AGAIN, segments::RoundCalls};
+use self::{early::Early, located::Located, returning::Comebacks, segments::Segments};
 use crate::{
     agenda::Agenda,
     agent::Agent,
@@ -146,6 +146,8 @@ pub struct World {
     located: Located,
     /// How ranks go through recovery segments.
     segments: Segments,
+    /// What comes before there is a master.
+    early: Early,
 }
 
 impl World {
@@ -190,6 +192,7 @@ impl World {
             comebacks: Comebacks::default(),
             located: Located::default(),
             segments: Segments::default(),
+            early: Early::new(settings.has_master() || !settings.has_several_hosts()),
             settings,
         };
         world.plan_early_ends();
@@ -323,7 +326,7 @@ impl World {
             what if what.is_for_master() && self.driver.is_lost() => {}
             Happening::Timeout | Happening::Look | Happening::Turn if self.driver.is_lost() => {}
             what if what.is_for_master() => {
-                if let Some(what) = self.put_off(what) {
+                if let Some(what) = self.early.hold(what).and_then(|what| self.put_off(what)) {
                     self.hear(what);
                 }
             }
@@ -422,6 +425,7 @@ impl World {
             Happening::Copied(process, number) => self.copied(process, number),
             Happening::Compute(process, segment) => self.compute(process, segment),
             Happening::EndsEarly(process) => self.end_early(process),
+            Happening::GivesUp(host) => self.give_up_seeking(host),
             Happening::Follows(process) => self.follow(process),
             Happening::Falls(process) => self.fall(process),
             Happening::Takes(process) => {

@@ -216,6 +216,9 @@ impl World {
 
     /// Lets a process that takes part no more end after a while, mostly, as its program fails.
     pub(super) fn exit_later(&mut self, process: ProcessId) {
+        if !self.settings.early_ends.is_empty() {
+            return self.schedule(self.now(), Happening::Exit(process));
+        }
         let Some(returns) = self.settings.returns else { return };
         if self.courier.random().random_ratio(returns.hang, 100) {
             *self.seen.entry("processes that failed and live on").or_default() += 1;

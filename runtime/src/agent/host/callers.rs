@@ -10,7 +10,7 @@ use everfold_agent::{Connection, Event};
 use everfold_protocol::{ProcessId, message::RegionRef};
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
 };
 
 use super::{AgentConfig, life::Life, thread::Input};
@@ -46,20 +46,24 @@ pub(super) struct Handed {
 /// The files of a rank's vault, which outlive its processes.
 pub(super) type Vault = [OwnedFd; 2];
 
+/// With what the processes of this host are served.
+#[derive(Clone)]
+pub(super) struct Serving {
+    pub(super) config: Arc<AgentConfig>,
+    pub(super) input: mpsc::UnboundedSender<Input>,
+    /// Whether they are served no longer.
+    pub(super) over: watch::Receiver<bool>,
+}
+
 /// Serves the processes of this host. As long as one is served, there is an `attending`.
-pub(super) async fn accept(
-    listener: UnixListener,
-    config: Arc<AgentConfig>,
-    input: mpsc::UnboundedSender<Input>,
-    attending: mpsc::Sender<()>,
-) {
+pub(super) async fn accept(listener: UnixListener, serving: Serving, attending: mpsc::Sender<()>) {
     for number in 0.. {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (config, input, attending) = (config.clone(), input.clone(), attending.clone());
+                let (serving, attending) = (serving.clone(), attending.clone());
                 tokio::spawn(async move {
                     let _attending: mpsc::Sender<()> = attending;
-                    if let Err(error) = attend(stream, number, &config, &input).await {
+                    if let Err(error) = attend(stream, number, serving).await {
                         tracing::debug!(%error, "dropped a connection");
                     }
                 });
@@ -76,8 +80,7 @@ pub(super) async fn accept(
 async fn attend(
     mut stream: UnixStream,
     number: u64,
-    config: &AgentConfig,
-    input: &mpsc::UnboundedSender<Input>,
+    Serving { config, input, mut over }: Serving,
 ) -> Result<(), HandshakeError> {
     is_own(&stream)?;
     let (hello, seals) = handshake::accept(&mut stream, &config.key, config.job).await?;
@@ -105,7 +108,11 @@ async fn attend(
     if let Some(life) = life {
         tokio::spawn(watch(connection, life, closed, input.clone()));
     }
-    let served = serve_rank(line, answer, handed, input).await;
+    let served = tokio::select! {
+        served = serve_rank(line, answer, handed, &input) => served,
+        // It may wait for somebody whom only this agent knows to be gone.
+        Ok(_) = over.wait_for(|over| *over) => Ok(()),
+    };
     let _ = input.send(Input::Event(Event::HungUp(connection)));
     drop(open);
     served

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `thread` | feeds the machine and carries out its actions |
 //! | `callers` | serves the processes of this host |
+//! | `hosting` | the master, on the host to which rank 0 comes |
 //! | `life` | sees them end |
 //! | `to_others` | serves other hosts |
 //! | `to_master` | finds the master, and hears it |
@@ -39,6 +40,7 @@ use crate::{
 };
 
 mod callers;
+mod hosting;
 mod life;
 mod thread;
 mod to_master;
@@ -81,10 +83,16 @@ pub struct AgentConfig {
     pub job: JobId,
     /// Its secret.
     pub key: Key,
+    /// Number of its ranks.
+    pub size: u32,
     /// Where the master listens, or is to listen if rank 0 comes to this agent.
     pub rendezvous: Address,
     /// Where to ask its own process, if that has started the ranks. It [tells](Ends) how they end.
     pub parent: Option<mpsc::UnboundedSender<ToParent>>,
+    /// Whether the job has other hosts, whose launchers start the ranks there.
+    pub has_others: bool,
+    /// Whether it is the first of them, to which rank 0 is to come.
+    pub is_first: bool,
     /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
     pub is_spare: bool,
     /// Label of the hosts that may fail together with this one.

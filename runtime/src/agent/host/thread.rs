@@ -21,23 +21,24 @@ use everfold_protocol::{
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::{
     net::UnixListener,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
 };
 
 use super::{
     AgentConfig, BRIEFLY, PATIENCE, ToParent,
     callers::{self, Caller, Handed, Vault},
-    to_master,
+    hosting::Hosting,
+    to_master::{self, Terms},
     to_others::{self, Server},
 };
 use crate::{
     agent::{
-        line::{Hail, NoAgent, Serving, Welcome},
+        line::{NoAgent, Serving, Welcome},
         remains::Remains,
     },
     locating::{self, Faults, Locator, NodeConfig},
-    master::{MasterConfig, MasterThread},
-    memory::{board::OwnBoard, peer_region::PeerRegion},
+    memory::peer_region::PeerRegion,
     replica::holding::Replicas,
     transport::{
         control::{Address, Listener},
@@ -88,9 +89,11 @@ pub(super) struct Host {
     /// The ports at which the memory of this host is served, by the address that was asked for.
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
-    /// Whether it has looked for the master.
-    has_sought: bool,
-    master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
+    /// Whether it hangs up on all processes here.
+    over: watch::Sender<bool>,
+    /// How the master is looked for and heard, from when it is looked for.
+    terms: Option<watch::Sender<Terms>>,
+    hosting: Hosting,
     locator: Locator,
 }
 
@@ -115,7 +118,11 @@ impl Host {
         Self {
             id,
             may_ask,
-            machine: Agent::new(config.parent.is_some()),
+            machine: match config.has_others {
+                true => Agent::among_others(),
+                false => Agent::new(config.parent.is_some()),
+            },
+            hosting: Hosting::new(config.clone(), locator.clone()),
             config,
             locator,
             remains: Arc::default(),
@@ -127,21 +134,29 @@ impl Host {
             silence_max: Limits::default().silence_max(),
             ports: BTreeMap::new(),
             to_master: None,
-            has_sought: false,
-            master: None,
+            over: watch::channel(false).0,
+            terms: None,
         }
     }
 
     pub(super) async fn run(mut self, listener: UnixListener, mut inputs: mpsc::UnboundedReceiver<Input>) {
         let (attending, mut all_served) = mpsc::channel(1);
-        let accepting =
-            tokio::spawn(callers::accept(listener, self.config.clone(), self.input.clone(), attending));
+        let serving = callers::Serving {
+            config: self.config.clone(),
+            input: self.input.clone(),
+            over: self.over.subscribe(),
+        };
+        let accepting = tokio::spawn(callers::accept(listener, serving, attending));
+        if self.config.is_first {
+            self.hosting.open();
+        }
         let alone = tokio::time::sleep(PATIENCE);
         let mut alone = std::pin::pin!(alone);
         let mut waits = self.config.parent.is_none();
         let mut is_finished = false;
         if self.config.is_spare {
-            self.seek_master(PATIENCE);
+            self.handle(Event::MasterSought);
+            self.seek_master(Some(PATIENCE));
         }
         while !self.machine.is_done() && !is_finished {
             let input = tokio::select! {
@@ -161,8 +176,8 @@ impl Host {
         // Refused processes are still to hear why.
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
         // Ranks of other hosts may need it yet, though none does here.
-        if let Some((master, _)) = self.master.as_ref().filter(|_| is_finished) {
-            master.abandon();
+        if is_finished {
+            self.hosting.abandon();
         }
     }
 
@@ -170,9 +185,9 @@ impl Host {
         match input {
             Input::Hailed(caller) => {
                 let connection = caller.connection;
-                let limits = &caller.hail.policy.limits;
-                self.silence_max = limits.silence_max();
+                let limits = caller.hail.policy.limits;
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
+                self.tolerate(limits.silence_max());
                 self.caller = Some(caller);
                 self.handle(Event::Hailed(connection));
             }
@@ -194,6 +209,7 @@ impl Host {
                 let address = address.zip(own_ip).map(|(port, ip)| SocketAddr::from((ip, port)).to_string());
                 let domain = self.config.domain.clone();
                 self.handle(Event::MasterFound(Lodging { address, domain }));
+                tracing::debug!("the first host knows of this one");
             }
             Input::Locating(said) => self.tell(FromAgent::Locating(said)),
             Input::Event(event) => self.handle(event),
@@ -222,11 +238,8 @@ impl Host {
         match action {
             Action::HostMaster(connection) => self.host_master(connection),
             Action::Welcome(process) => self.welcome(process),
-            Action::Refuse(_) => {
-                if let Some(caller) = self.caller.take() {
-                    let _ = caller.answer.send((Err(NoAgent::PlaceTaken), Handed::default()));
-                }
-            }
+            Action::Refuse(_) => self.refuse(NoAgent::PlaceTaken),
+            Action::TurnAway(_) => self.refuse(NoAgent::NoMaster),
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
             Action::Thin(process) => self.remains.thin(process),
@@ -241,13 +254,22 @@ impl Host {
             }
             Action::Hold(limits) => {
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
-                self.silence_max = limits.silence_max();
+                self.tolerate(limits.silence_max());
                 self.replicas.limit(limits.replica_bytes_max);
             }
             Action::DropReplica(process) => self.replicas.release(process),
             Action::Masterless => self.tell_parent(ToParent::Masterless),
-            Action::SeekMaster => self.seek_master(BRIEFLY),
+            Action::CallOff => self.call_off(),
+            Action::HangUp => drop(self.over.send_replace(true)),
+            Action::SeekMaster => self.seek_master(None),
+            Action::SeekMasterBriefly => self.seek_master(Some(BRIEFLY)),
             Action::Done => {}
+        }
+    }
+
+    fn refuse(&mut self, why: NoAgent) {
+        if let Some(caller) = self.caller.take() {
+            let _ = caller.answer.send((Err(why), Handed::default()));
         }
     }
 
@@ -279,40 +301,22 @@ impl Host {
     /// Runs the master here, as the process that is being taken in has it.
     fn host_master(&mut self, connection: Connection) {
         let Some(caller) = self.caller.take() else { return };
-        let Hail { size, policy, detectors, board, .. } = &caller.hail;
-        let components = match self.config.components.choose(detectors) {
-            Ok(components) => components,
-            Err(unknown) => {
-                let _ = caller.answer.send((Err(unknown.into()), Handed::default()));
-                return self.machine.handle(Event::MasterFailed);
-            }
-        };
-        let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
-        let AgentConfig { job, key, rendezvous, parent, .. } = &*self.config;
-        let (job, key, rendezvous, parent) = (*job, *key, rendezvous.clone(), parent.clone());
-        let locator = self.locator.clone();
-        let config = MasterConfig {
-            job,
-            key,
-            size: *size,
-            rendezvous,
-            policy: policy.clone(),
-            components,
-            board: board.clone(),
-            locator,
-            parent,
-        };
-        match MasterThread::start(config) {
-            Ok(master) => {
-                self.master = Some((master, board));
+        match self.hosting.start(&caller.hail) {
+            Ok(()) => {
                 self.caller = Some(caller);
                 self.machine.handle(Event::MasterStarted(connection));
             }
-            Err(error) => {
-                let (reason, code) = (error.to_string(), error.raw_os_error());
-                let _ = caller.answer.send((Err(NoAgent::CannotListen { reason, code }), Handed::default()));
+            Err(why) => {
+                let _ = caller.answer.send((Err(why), Handed::default()));
                 self.machine.handle(Event::MasterFailed);
             }
+        }
+    }
+
+    fn call_off(&mut self) {
+        if let Err(error) = self.hosting.call_off() {
+            tracing::warn!(%error, "other hosts do not hear that rank 0 has ended");
+            self.tell_parent(ToParent::Masterless);
         }
     }
 
@@ -329,7 +333,7 @@ impl Host {
                 }
             }
         }
-        let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
+        let board = self.hosting.board().filter(|_| is_first);
         let arrival = self.origins.get(&process.rank).filter(|arrival| arrival.process == process);
         let stands_by = arrival.is_some_and(|arrival| arrival.stands_by);
         let origin = arrival.and_then(|arrival| arrival.origin.clone());
@@ -390,18 +394,31 @@ impl Host {
             replicas: self.replicas.clone(),
         };
         tokio::spawn(to_others::serve(listener, server, self.silence_max, self.locator.clone()));
-        self.seek_master(PATIENCE);
+        match &self.terms {
+            Some(terms) => terms.send_modify(|_| {}),
+            None => {
+                self.handle(Event::MasterSought);
+                self.seek_master(Some(PATIENCE));
+            }
+        }
         self.ports.insert(ip, address.port());
         Ok(address.port())
     }
 
-    /// Looks for the master, for `patience` at most, if it has not done so before.
-    fn seek_master(&mut self, patience: Duration) {
-        if std::mem::replace(&mut self.has_sought, true) {
-            return;
+    /// Looks for the master, for `patience` from now on if that ends.
+    fn seek_master(&mut self, patience: Option<Duration>) {
+        let until = patience.map(|patience| Instant::now() + patience);
+        if let Some(terms) = &self.terms {
+            return terms.send_modify(|terms| terms.until = until);
         }
-        self.handle(Event::MasterSought);
-        let (config, input) = (self.config.clone(), self.input.clone());
-        tokio::spawn(to_master::attend(self.id, config, patience, self.silence_max, input));
+        let (terms, seen) = watch::channel(Terms { until, silence_max: self.silence_max });
+        self.terms = Some(terms);
+        tokio::spawn(to_master::attend(self.id, self.config.clone(), seen, self.input.clone()));
+    }
+
+    /// Takes in how long a process may be silent in this job.
+    fn tolerate(&mut self, silence_max: Duration) {
+        self.silence_max = silence_max;
+        self.terms.iter().for_each(|terms| terms.send_modify(|terms| terms.silence_max = silence_max));
     }
 }

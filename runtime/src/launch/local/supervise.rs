@@ -1,6 +1,6 @@
 //! A job from its beginning to its end, and again when all ranks go back to a checkpoint.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{JobId, ProcessId, message::Ending, units::Times};
 use nix::sys::signal::Signal;
@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     agent::{AgentConfig, AgentThread, Ends, ToParent},
-    components::Components,
     descriptors,
     launch::{
         JobEvent,
@@ -29,7 +28,6 @@ use crate::{
     locating::{self, Told},
     transport::handshake::Key,
 };
-use everfold_locate::rules::RuleBase;
 
 /// How many located faults are told when the job has ended.
 const SUMMARY_MAX: usize = 10;
@@ -90,11 +88,33 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let rules = locating::rules(self.rules.as_deref())?;
-        let symptoms = locating::symptoms(self.symptoms.as_deref());
-        let (agent, asked) = start_agent(&job, self.is_spare(), rules, symptoms, self.components.clone())?;
+        let (agent, asked) = self.start_agent(&job)?;
         let processes = self.start_all(rollbacks, &job, output).await?;
         Ok(Run { rollbacks, job, _port: port, agent, asked, processes })
+    }
+
+    /// The agent of the ranks that are about to be started, and what it asks for.
+    fn start_agent(
+        &self,
+        job: &Environment,
+    ) -> Result<(AgentThread, mpsc::UnboundedReceiver<ToParent>), LocalError> {
+        let (parent, asked) = mpsc::unbounded_channel();
+        let config = AgentConfig {
+            name: job.agent.clone().unwrap_or_default(),
+            job: job.job,
+            key: Key(*job.secret.bytes()),
+            size: job.size,
+            rendezvous: job.rendezvous.parse()?,
+            parent: Some(parent),
+            has_others: self.hosts.is_some(),
+            is_first: self.hosts.as_ref().is_some_and(|hosts| hosts.index == 0),
+            is_spare: self.is_spare(),
+            domain: domain(),
+            rules: locating::rules(self.rules.as_deref())?,
+            symptoms: locating::symptoms(self.symptoms.as_deref()),
+            components: self.components.clone(),
+        };
+        Ok((AgentThread::start(config)?, asked))
     }
 
     /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
@@ -269,24 +289,6 @@ struct Attending {
     orders: watch::Receiver<Option<Signal>>,
     failures: Failures,
     notices: Option<Sink>,
-}
-
-/// The agent of the ranks that are about to be started, and its orders.
-fn start_agent(
-    job: &Environment,
-    is_spare: bool,
-    rules: RuleBase,
-    symptoms: Option<PathBuf>,
-    components: Components,
-) -> Result<(AgentThread, mpsc::UnboundedReceiver<ToParent>), LocalError> {
-    let rendezvous = job.rendezvous.parse()?;
-    let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
-    let (parent, asked) = mpsc::unbounded_channel();
-    let parent = Some(parent);
-    let (job, domain) = (job.job, domain());
-    let config =
-        AgentConfig { name, job, key, rendezvous, parent, is_spare, domain, rules, symptoms, components };
-    Ok((AgentThread::start(config)?, asked))
 }
 
 /// The label of this host's domain.

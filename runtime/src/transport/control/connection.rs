@@ -1,6 +1,11 @@
 //! What a connection can do, over TCP and Unix sockets.
 
-use std::{io, net::IpAddr, os::fd::OwnedFd, time::Duration};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
@@ -51,18 +56,25 @@ impl Connection for TcpStream {
     }
 
     fn bound_silence(&self, silence_max: Duration) -> io::Result<()> {
-        let silence_max = silence_max.max(SILENCE_LEAST);
-        // The system counts no further than this.
-        let probe_secs = (silence_max.as_secs() / 4).clamp(1, PROBE_SECS_MAX) as u32;
-        let silence_ms = i32::try_from(silence_max.as_millis()).unwrap_or(i32::MAX);
-        // A stopped process still acknowledges probes of its full window: only the first of these gives it
-        // up.
-        setsockopt(self, sockopt::TcpUserTimeout, &silence_ms.cast_unsigned())?;
-        setsockopt(self, sockopt::TcpKeepIdle, &probe_secs)?;
-        setsockopt(self, sockopt::TcpKeepInterval, &probe_secs)?;
-        setsockopt(self, sockopt::KeepAlive, &true)?;
-        Ok(())
+        bound_silence(self, silence_max)
     }
+}
+
+/// The same for a TCP connection as threads have it that do not wait.
+///
+/// # Errors
+/// What the system says.
+pub fn bound_silence(socket: &impl AsFd, silence_max: Duration) -> io::Result<()> {
+    let silence_max = silence_max.max(SILENCE_LEAST);
+    // The system counts no further than this.
+    let probe_secs = (silence_max.as_secs() / 4).clamp(1, PROBE_SECS_MAX) as u32;
+    let silence_ms = i32::try_from(silence_max.as_millis()).unwrap_or(i32::MAX);
+    // A stopped process still acknowledges probes of its full window: only the first of these gives it up.
+    setsockopt(socket, sockopt::TcpUserTimeout, &silence_ms.cast_unsigned())?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &probe_secs)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &probe_secs)?;
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    Ok(())
 }
 
 impl Connection for UnixStream {

@@ -22,7 +22,7 @@ pub(crate) use self::connect::{connect_own, is_own};
 pub use self::{
     address::{Address, AddressError, LoopbackName},
     connect::{Stranger, connect, connect_until},
-    connection::{BoxStream, Connection, Stream},
+    connection::{BoxStream, Connection, Stream, bound_silence},
     frames::{encode_batch, read_frame, write_frame},
     listener::{Listener, Origin},
 };

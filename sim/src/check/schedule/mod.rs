@@ -44,8 +44,8 @@ pub struct Schedule {
     /// How ranks come back whose processes have died, if they do.
     #[serde(default, skip_serializing_if = "is_default")]
     pub returns: Option<Returning>,
-    /// Processes that end before they join. Then there is no job: nothing is called, and no other fault is
-    /// injected.
+    /// Processes that end before they join. Then there is no job: nothing is called, and only deaths of others
+    /// and of hosts happen besides.
     #[serde(default, skip_serializing_if = "is_default")]
     pub early_ends: Vec<EarlyEnd>,
     /// Whether ranks that are all on one host put short contributions on a board.
@@ -331,7 +331,7 @@ impl Schedule {
         let is_empty = self.reductions.is_empty()
             && self.segments.is_empty()
             && self.leaves.is_empty()
-            && self.faults.is_empty();
+            && self.faults.iter().all(|fault| fault.what.is_end());
         let is_for_root = |planned: &Planned| matches!(planned.receiver, Receiver::Root(_));
         match () {
             () if ranks == 0 => Some("there are no ranks: hosts is empty".to_owned()),

@@ -101,6 +101,11 @@ impl Trouble {
         matches!(self, Self::Locate { .. } | Self::LocateLink { .. })
     }
 
+    /// Whether it ends a process or a host, and does nothing else.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Self::Kill(_) | Self::EndHost(_) | Self::LoseHost(_))
+    }
+
     /// Whether somebody does not run meanwhile, or messages do not arrive.
     pub(crate) fn halts(&self) -> bool {
         let of_agent = matches!(self, Self::FreezeAgent(_) | Self::StarveAgent { .. });
