@@ -242,7 +242,7 @@ fn record() {
     // Steps of which some take longer than others are several sections.
     let name = |point: &toml::Value| point["name"].as_str().unwrap().to_owned();
     let (mut steps, sections) = (0, profile["section"].as_array().unwrap());
-    for section in sections.iter().filter(|section| section.contains_key("points")) {
+    for section in sections.iter().filter(|section| section.get("points").is_some()) {
         let points = section["points"].as_array().unwrap();
         assert_eq!(points.iter().map(name).collect::<Vec<_>>(), POINTS);
         steps += section["times"].as_integer().unwrap();
