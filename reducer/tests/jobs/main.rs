@@ -116,8 +116,10 @@ fn main() -> ExitCode {
 
 /// What a job runs: starts copies of this process, or is one of them.
 fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
-    while name == migrate::NEVER_JOINS {
-        std::thread::park();
+    if name == migrate::NEVER_JOINS {
+        loop {
+            std::thread::park();
+        }
     }
     let suite = suite();
     let program = suite.program_called(name).unwrap_or_else(|| panic!("there is no program {name:?}"));

@@ -88,8 +88,10 @@ impl MasterThread {
 
     /// Lets there be a master.
     pub fn lead(mut self, config: MasterConfig) -> Self {
-        // Its thread has not ended before.
-        let _ = self.lead.take().map(|lead| lead.send(config));
+        if let Some(lead) = self.lead.take() {
+            // Its thread has not ended before.
+            let _ = lead.send(config);
+        }
         self
     }
 
