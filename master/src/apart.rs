@@ -92,7 +92,7 @@ impl Apart {
         owners.into_iter().filter(|owner| *owner != reader.rank && self.are(reader, *owner)).collect()
     }
 
-    /// Whether readers on so many hosts did not reach `owner` that others are not likely to reach it either.
+    /// Whether readers on [`HOSTS_MAX`] hosts did not reach `owner`: it is most likely out of reach of all.
     pub fn is_remote(&self, owner: Rank) -> bool {
         self.hosts.range((owner, 0)..=(owner, u64::MAX)).take(HOSTS_MAX).count() == HOSTS_MAX
     }

@@ -54,7 +54,9 @@ impl Placing {
         };
         let opened: io::Result<_> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
         // Without it everything still works with messages.
-        opened.inspect_err(|error| tracing::warn!(%error, "this rank cannot map the board: its short arrays go through the master")).ok()
+        opened
+            .inspect_err(|error| tracing::warn!(%error, "no board: short arrays go through the master"))
+            .ok()
     }
 
     /// Waits for a short while, if others are about to make room for this call.

@@ -72,7 +72,9 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>
     };
     // Without it the broken connection tells the same, later.
     let _lifeline = driver.windows.region().and_then(|region| {
-        Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "this process has no lifeline: its death is noticed a little later")).ok()
+        Lifeline::hold(region)
+            .inspect_err(|error| tracing::warn!(%error, "no lifeline: a death is noticed a little later"))
+            .ok()
     });
     if let Some((followed, held)) = standby
         && !driver.stand_by(followed, held).await
@@ -167,7 +169,9 @@ async fn open_log(
         let (began, us) = (Instant::now(), (key, job, process));
         if agent.stands_by() {
             let held = Held::begin();
-            let held = held.inspect_err(|error| tracing::warn!(%error, "the output of this standby is not held back: its lines come twice")).ok();
+            let held = held
+                .inspect_err(|error| tracing::warn!(%error, "the output of this standby comes twice"))
+                .ok();
             standby = Some((replica::follow(origin, us, silence_max, files).await?, held));
         } else {
             replica::take(origin, us, silence_max, files).await?;
@@ -242,7 +246,7 @@ async fn serve(
                     }
                 }
                 purpose => {
-                    tracing::warn!(process = %hello.process, ?purpose, "dropped a connection that was meant for something else")
+                    tracing::warn!(process = %hello.process, ?purpose, "dropped a connection for another use")
                 }
             }
         });

@@ -52,7 +52,7 @@ impl Remains {
         let ends = kept.iter().skip(1).map(|range| range.start).chain([region.bytes()]);
         for (start, end) in starts.zip(ends).filter(|(start, end)| start < end) {
             if let Err(error) = punch(region.file(), start, end - start) {
-                return tracing::warn!(%process, %error, "memory that is not needed any more stays until the job ends");
+                return tracing::warn!(%process, %error, "memory of a dead process stays until the job ends");
             }
         }
     }

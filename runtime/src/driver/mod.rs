@@ -148,8 +148,11 @@ impl Driver {
         let socket = Arc::new(socket);
         let hearing = Hearing::new()?;
         // Without it there is no board, and everything still works with messages.
-        let bell =
-            me.region.and_then(|_| Bell::new().inspect_err(|error| tracing::warn!(%error, "this rank has no bell: short arrays go through the master")).ok());
+        let bell = me.region.and_then(|_| {
+            Bell::new()
+                .inspect_err(|error| tracing::warn!(%error, "no bell: short arrays go through the master"))
+                .ok()
+        });
         me.bell = bell.as_ref().map(Bell::handle);
         let mut outlet = Outlet::new(socket.clone(), seals.outward);
         outlet.prepare()?;

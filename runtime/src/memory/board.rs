@@ -96,7 +96,7 @@ impl OwnBoard {
             Ok(bells) => drop(self.bells.set(bells)),
             // They look at the board by themselves from time to time.
             Err(error) => {
-                tracing::warn!(%error, "the agent cannot ring the bells of ranks: those that sleep over the board wake up later")
+                tracing::warn!(%error, "cannot ring bells: ranks that sleep over the board wake up later")
             }
         }
     }

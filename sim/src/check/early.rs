@@ -140,8 +140,8 @@ impl Judgement<'_> {
         }
     }
 
-    /// Whether there is a master at any time: that which rank 0 brings along, or one that tells other hosts of
-    /// its end.
+    /// Whether there is ever a master: rank 0 brings it along, or its agent starts one that tells other hosts
+    /// of the end of rank 0.
     fn is_ever_led(&self) -> bool {
         let Some(at) = self.rank_0_ends() else { return true };
         let is_there = self.end_of(self.masters_host()).is_none_or(|end| end.at > at);

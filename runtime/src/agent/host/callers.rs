@@ -110,7 +110,7 @@ async fn attend(
     }
     let served = tokio::select! {
         served = serve_rank(line, answer, handed, &input) => served,
-        // It may wait for somebody whom only this agent knows to be gone.
+        // The process may wait for a master that only this agent knows to be gone.
         Ok(_) = over.wait_for(|over| *over) => Ok(()),
     };
     let _ = input.send(Input::Event(Event::HungUp(connection)));

@@ -362,7 +362,9 @@ impl Host {
             Entry::Vacant(place) => {
                 let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
                 let files = file().and_then(|first| Ok([first, file()?]));
-                let files = files.inspect_err(|error| tracing::warn!(%rank, %error, "there is no memory for the vault of a rank: it cannot come back"));
+                let files = files.inspect_err(
+                    |error| tracing::warn!(%rank, %error, "no memory for a vault: its rank cannot come back"),
+                );
                 Some(place.insert(Arc::new(files.ok()?)).clone())
             }
         }
