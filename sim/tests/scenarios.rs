@@ -112,6 +112,7 @@ scenarios! {
     an_idle_worker_looks_beyond_what_an_earlier_process_owned,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
+    contributors_die_beside_a_rank_that_calls_nothing_more,
     copies_stay_damaged_for_every_reader,
     copies_stay_damaged_for_one_reader,
     neighbours_of_the_dead_meet_the_root_last,

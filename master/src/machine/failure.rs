@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use everfold_protocol::{
-    AgentId, Path, ProcessId, Rank, ReductionId,
+    AgentId, Path, ProcessId, ReductionId,
     message::{Evidence, News, ToAgent, ToWorker},
     report::Refusal,
 };
@@ -202,11 +202,9 @@ impl Master {
             }
             let callers = reduction.callers();
             let members = &self.desk.members;
-            let receives = |rank: &Rank| {
-                members.takes_part(*rank) && (callers.contains(*rank) || !members.is_closing(*rank))
-            };
             let candidates = reduction.spec().delivery.candidates();
-            let receives = candidates.is_empty() || candidates.iter().any(receives);
+            let receives =
+                candidates.is_empty() || candidates.iter().any(|rank| members.receives(*rank, &callers));
             let done = match refusal.absent().filter(|_| receives) {
                 Some(ranks) => reduction.do_without(self.desk.now, ranks, &self.desk.members),
                 None => Ok(false),

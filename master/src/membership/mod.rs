@@ -349,6 +349,12 @@ impl Membership {
         matches!(self.states.get(rank), Some(State::Closing(_)))
     }
 
+    /// Whether `rank` can receive the result of what `callers` have called: it takes part, and is one of them
+    /// or may still be.
+    pub(crate) fn receives(&self, rank: Rank, callers: &Path) -> bool {
+        self.takes_part(rank) && (callers.contains(rank) || !self.is_closing(rank))
+    }
+
     /// Whether `rank` may yet call something.
     pub fn may_call(&self, rank: Rank) -> bool {
         matches!(self.states.get(rank), Some(State::Alive(_) | State::Expected | State::Away(_)))

@@ -190,21 +190,24 @@ impl Reduction {
 #[cfg(test)]
 mod tests {
     use everfold_protocol::{
-        Generation, Incarnation, JobId, Rank, ReductionId, ReductionSpec, TaskId, Timestamp, WindowId,
-        message::{Contribution, Data, Peer, Place, WindowRef},
-        spec::{BodyKind, Delivery, Order, Protection},
+        Incarnation, Rank, ReductionSpec, TaskId, Timestamp,
+        message::{Data, Place},
+        spec::Protection,
     };
 
     use super::{super::segment::DAMAGED_MOST, *};
-    use crate::{lane::Load, lengths::Cut, policy::Policy};
+    use crate::{
+        lane::Load,
+        lengths::Cut,
+        reduction::testing::{self, process},
+    };
 
     const SEGMENT: SegmentIndex = SegmentIndex(0);
     /// Whose data arrives damaged.
     const CULPRIT: ProcessId = ProcessId { rank: Rank(0), incarnation: Incarnation(0) };
 
     fn window() -> Data {
-        let (window, generation, place) = (WindowId(0), Generation(1), Place::Served);
-        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+        testing::window(Place::Served)
     }
 
     fn path(ranks: &[u32]) -> Path {
@@ -218,37 +221,19 @@ mod tests {
 
     /// A reduction of an object to which ranks 0 to 2 have contributed, the first in this way.
     fn reduction(first: Data) -> (Reduction, Membership) {
-        let mut members = Membership::new(JobId(1), 3);
-        let spec = ReductionSpec {
-            group: Path::range(0, 3),
-            delivery: Delivery::All,
-            kind: BodyKind::Object { type_name: "T".into() },
-            order: Order::Arrival,
-            deadline: None,
-            protection: Protection::Disk,
-            allow_missing: false,
-            trace: false,
-        };
-        let id = ReductionId::new("x", 0);
-        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
-        let (now, policy) = (Timestamp::ZERO, Policy::default());
-        let cut = Cut::fixed(policy.segment_len(&contribution.spec.kind, 3, false));
-        let mut reduction = Reduction::new(now, Rank(0), &contribution, cut, &policy, false);
+        let spec = ReductionSpec { protection: Protection::Disk, ..testing::spec(3, testing::object()) };
+        let mut reduction = testing::reduction(spec, window(), Cut::fixed(0), false);
         for (rank, data) in (0..).zip([first, window(), window()]) {
-            let (process, host) = (ProcessId::first(Rank(rank)), u64::from(rank));
-            let (region, bell, board, domain) = (None, None, None, None);
-            let address = String::new();
-            members.join(Peer { process, host, pid: 1, region, bell, board, address, domain, agent: None });
-            reduction.arrive(now, process, data, false);
+            reduction.arrive(Timestamp::ZERO, process(rank), data, false);
         }
-        (reduction, members)
+        (reduction, testing::job(&[0, 1, 2]))
     }
 
     /// A task that reads these at the culprit comes to nothing: something there is damaged.
     fn meets_damage(reduction: &mut Reduction, members: &Membership, read: &[&[u32]]) -> Result<(), Refusal> {
         let queue = &mut reduction.segments[SEGMENT].queue;
         while queue.remove(|_| true).is_some() {}
-        let (task, executor) = (TaskId(0), ProcessId::first(Rank(2)));
+        let (task, executor) = (TaskId(0), process(2));
         let sources = read.iter().map(|ranks| (CULPRIT, path(ranks))).collect();
         let (own, load, late) = (path(&[2]), Load::default(), Timestamp::ZERO);
         let running = Running { task, executor, own, sources, path: Path::range(0, 3), load, late };

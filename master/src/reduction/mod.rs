@@ -35,6 +35,8 @@ mod returning;
 mod segment;
 mod tasks;
 mod teams;
+#[cfg(test)]
+mod testing;
 mod turn;
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};

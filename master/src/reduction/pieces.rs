@@ -67,22 +67,21 @@ impl Reduction {
 
 #[cfg(test)]
 mod tests {
-    use alloc::string::String;
     use core::time::Duration;
 
     use everfold_protocol::{
-        Generation, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp, WindowId,
-        message::{Contribution, Data, Evidence, Peer, Place, WindowRef},
+        Generation, Timestamp, WindowId,
+        message::{Data, Evidence, Place, WindowRef},
         pieces::Cut,
         report::Refusal,
-        spec::{BodyKind, Delivery, Order, Protection},
+        spec::BodyKind,
     };
 
     use super::*;
     use crate::{
         lengths::Cut as Segmented,
         membership::{Membership, Prospect},
-        policy::Policy,
+        reduction::testing::{self, process},
     };
 
     /// A window with this number and so many bytes.
@@ -91,37 +90,17 @@ mod tests {
         Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
     }
 
-    fn process(rank: u32) -> ProcessId {
-        ProcessId::first(Rank(rank))
-    }
-
     /// Three ranks on three hosts have given 10, 20 and 30 bytes.
     fn reduction(pattern: Pattern) -> (Reduction, Membership) {
-        let mut members = Membership::new(JobId(1), 3);
-        let spec = ReductionSpec {
-            group: Path::range(0, 3),
-            delivery: Delivery::All,
-            kind: BodyKind::Pieces { of: "u8".into(), pattern, length: None },
-            order: Order::Arrival,
-            deadline: None,
-            protection: Protection::None,
-            allow_missing: false,
-            trace: false,
-        };
-        let id = ReductionId::new("x", 0);
-        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window(0, 10) };
-        let (now, policy) = (Timestamp::ZERO, Policy::default());
-        let mut reduction = Reduction::new(now, Rank(0), &contribution, Segmented::fixed(0), &policy, false);
+        let spec = testing::spec(3, BodyKind::Pieces { of: "u8".into(), pattern, length: None });
+        let mut reduction = testing::reduction(spec, window(0, 10), Segmented::fixed(0), false);
         // In any order.
         for rank in [2, 0, 1] {
-            let (process, host) = (process(rank), u64::from(rank));
-            let (region, bell, board, domain) = (None, None, None, None);
-            let address = String::new();
-            members.join(Peer { process, host, pid: 1, region, bell, board, address, domain, agent: None });
             assert!(reduction.unfinished() > 0);
-            reduction.arrive(now, process, window(0, 10 * (u64::from(rank) + 1)), false);
+            let data = window(0, 10 * (u64::from(rank) + 1));
+            reduction.arrive(Timestamp::ZERO, process(rank), data, false);
         }
-        (reduction, members)
+        (reduction, testing::job(&[0, 1, 2]))
     }
 
     /// Lets ranks 0 and 1 have the result, and rank 2 go with its host.

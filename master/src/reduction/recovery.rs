@@ -116,7 +116,8 @@ impl Reduction {
         if !candidates.is_empty() && candidates.iter().copied().all(is_dead) {
             return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
         }
-        if self.spec.group.iter().all(is_dead) {
+        let callers = self.callers();
+        if !self.spec.group.iter().any(|rank| members.receives(rank, &callers)) {
             return Err(Refusal::ProcessFailed { ranks: self.group.clone() });
         }
         Ok(())
@@ -330,50 +331,32 @@ impl Reduction {
 
 #[cfg(test)]
 mod tests {
-    use alloc::{string::String, sync::Arc};
+    use alloc::sync::Arc;
 
     use everfold_protocol::{
-        Generation, JobId, ReductionId, ReductionSpec, RegionOffset, WindowId,
-        message::{Contribution, Data, Ending, Peer, Place, WindowRef},
-        spec::{BodyKind, Delivery, Order, Protection},
+        ReductionSpec, RegionOffset,
+        message::{Data, Ending, Place},
     };
 
     use super::*;
-    use crate::{lengths::Cut, membership::Prospect, policy::Policy};
-
-    fn process(rank: u32) -> ProcessId {
-        ProcessId::first(Rank(rank))
-    }
+    use crate::{
+        lengths::Cut,
+        membership::Prospect,
+        reduction::testing::{self, process},
+    };
 
     fn window() -> Data {
-        let (window, generation, place) = (WindowId(0), Generation(1), Place::Region(RegionOffset(0)));
-        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+        testing::window(Place::Region(RegionOffset(0)))
     }
 
     /// A reduction of three ranks on one host that goes on without rank 0, and their job.
     fn reduction() -> (Reduction, Membership) {
-        let spec = ReductionSpec {
-            group: Path::range(0, 3),
-            delivery: Delivery::All,
-            kind: BodyKind::Object { type_name: "T".into() },
-            order: Order::Arrival,
-            deadline: None,
-            protection: Protection::None,
-            allow_missing: true,
-            trace: false,
-        };
-        let id = ReductionId::new("x", 0);
-        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
-        let (now, policy) = (Timestamp::ZERO, Policy::default());
-        let mut reduction = Reduction::new(now, Rank(0), &contribution, Cut::fixed(0), &policy, true);
-        let mut members = Membership::new(JobId(1), 3);
-        for process in (0..3).map(process) {
-            let (region, bell, board, domain, agent) = (None, None, None, None, None);
-            let address = String::new();
-            members.join(Peer { process, host: 0, pid: 1, region, bell, board, address, domain, agent });
-            reduction.arrive(now, process, window(), false);
+        let spec = ReductionSpec { allow_missing: true, ..testing::spec(3, testing::object()) };
+        let (now, members) = (Timestamp::ZERO, testing::job(&[0; 3]));
+        let mut reduction = testing::reduction(spec, window(), Cut::fixed(0), true);
+        for rank in 0..3 {
+            reduction.arrive(now, process(rank), window(), false);
         }
-        members.stop_joining();
         assert_eq!(reduction.do_without(now, &Path::single(Rank(0)), &members), Ok(true));
         (reduction, members)
     }

@@ -426,47 +426,30 @@ impl Reduction {
 #[cfg(test)]
 mod tests {
     use everfold_protocol::{
-        Generation, JobId, ReductionSpec, RegionOffset, WindowId,
-        message::{Contribution, Ending, Evidence, Peer, Place, WindowRef},
-        spec::{BodyKind, Order, Protection},
+        RegionOffset,
+        message::{Ending, Evidence, Place},
     };
 
     use super::*;
-    use crate::{lengths::Cut, membership::Prospect, policy::Policy};
+    use crate::{
+        lengths::Cut,
+        membership::Prospect,
+        reduction::testing::{self, process},
+    };
 
     fn window() -> Data {
-        let (window, generation, place) = (WindowId(0), Generation(1), Place::Region(RegionOffset(0)));
-        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+        testing::window(Place::Region(RegionOffset(0)))
     }
 
     /// A reduction of four ranks on one host whose result is with rank 3, and their job.
     fn reduction() -> (Reduction, Membership) {
-        let (group, process) = (Path::range(0, 4), |rank| ProcessId::first(Rank(rank)));
-        let spec = ReductionSpec {
-            group: group.clone(),
-            delivery: Delivery::All,
-            kind: BodyKind::Object { type_name: "T".into() },
-            order: Order::Arrival,
-            deadline: None,
-            protection: Protection::None,
-            allow_missing: false,
-            trace: false,
-        };
-        let reduction = ReductionId::new("x", 0);
-        let contribution = Contribution { reduction, name: "x".into(), spec, data: window() };
-        let now = Timestamp::ZERO;
-        let mut reduction =
-            Reduction::new(now, Rank(0), &contribution, Cut::fixed(0), &Policy::default(), true);
-        let mut members = Membership::new(JobId(1), 4);
-        for process in (0..4).map(process) {
-            let (region, bell, board, domain, agent) = (None, None, None, None, None);
-            let address = alloc::string::String::new();
-            members.join(Peer { process, host: 0, pid: 1, region, bell, board, address, domain, agent });
-        }
-        members.stop_joining();
-        reduction.put(SegmentIndex(0), Arc::new(Ready { process: process(3), path: group, data: window() }));
-        reduction.handout.begin(Path::range(0, 4), Path::empty());
-        (reduction, members)
+        let group = Path::range(0, 4);
+        let spec = testing::spec(4, testing::object());
+        let mut reduction = testing::reduction(spec, window(), Cut::fixed(0), true);
+        let result = Ready { process: process(3), path: group.clone(), data: window() };
+        reduction.put(SegmentIndex(0), Arc::new(result));
+        reduction.handout.begin(group, Path::empty());
+        (reduction, testing::job(&[0; 4]))
     }
 
     #[test]
@@ -476,7 +459,7 @@ mod tests {
             reduction.pieces_for(Rank(0), members).expect("it has missed it")[0].process.rank.0
         };
         for lender in [1, 2] {
-            reduction.handout.lend(ProcessId::first(Rank(lender)), window());
+            reduction.handout.lend(process(lender), window());
         }
         let mut asked = Vec::new();
         for _ in 0..7 {
@@ -488,7 +471,7 @@ mod tests {
         }
         assert_eq!(asked, [1, 2, 3, 1, 2, 3, 1]);
         // Rank 1 dies, and what it has lent is not there any more.
-        let dead = ProcessId::first(Rank(1));
+        let dead = process(1);
         members.fail(&[dead], Evidence::Ended(Ending::Code(1)), Prospect::Gone);
         assert_eq!(told(&reduction, &members), 1, "what it has left is read");
         reduction.handout.lose(dead);

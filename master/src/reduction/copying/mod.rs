@@ -172,13 +172,17 @@ impl Reduction {
 mod tests {
     use everfold_protocol::{
         Generation, ReductionId, ReductionSpec, RegionOffset, SegmentId, SegmentIndex, TaskId, WindowId,
-        message::{Contribution, PartialReady, Place, TaskCounters, WindowRef},
-        spec::{BodyKind, Delivery, ElementType, Operation},
+        message::{PartialReady, Place, TaskCounters, WindowRef},
+        spec::{BodyKind, ElementType, Operation},
     };
 
     use super::*;
-    use crate::lengths::Cut;
-    use crate::{lane::Load, policy::Policy, task::Grant};
+    use crate::{
+        lane::Load,
+        lengths::Cut,
+        reduction::testing::{self, process},
+        task::Grant,
+    };
 
     fn window() -> Data {
         let place = Place::Region(RegionOffset(0));
@@ -190,22 +194,12 @@ mod tests {
     fn what_goes_on_is_not_copied() {
         let interval = Duration::from_millis(500);
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
-        let spec = ReductionSpec {
-            group: Path::range(0, 2),
-            delivery: Delivery::All,
-            kind: BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 1 << 20 },
-            order: everfold_protocol::spec::Order::Arrival,
-            deadline: None,
-            protection: Protection::Disk,
-            allow_missing: false,
-            trace: false,
-        };
-        let id = ReductionId::new("x", 0);
-        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
-        let cut = Cut::fixed(1 << 19);
-        let mut reduction = Reduction::new(at(0), Rank(0), &contribution, cut, &Policy::default(), true);
+        let (element, operation) = (ElementType::U8, Operation::Sum);
+        let kind = BodyKind::Array { element, operation, length: 1 << 20 };
+        let spec = ReductionSpec { protection: Protection::Disk, ..testing::spec(2, kind) };
+        let mut reduction = testing::reduction(spec, window(), Cut::fixed(1 << 19), true);
         for rank in [0, 1] {
-            reduction.arrive(at(0), ProcessId::first(rank), window(), false);
+            reduction.arrive(at(0), process(rank), window(), false);
         }
         assert_eq!(reduction.begin_copies(at(100), interval, |_| false), Some(at(500)));
         assert_eq!(reduction.begin_copies(at(500), interval, |_| true), Some(at(1000)), "others go on");
@@ -221,7 +215,7 @@ mod tests {
         let (own, sources) = (Some(&partials[0]), &partials[1..]);
         let grant = Grant { task, executor, load: Load::default(), late: at(9000) };
         reduction.start(index, grant, own, sources);
-        let segment = SegmentId { reduction: id, index };
+        let segment = SegmentId { reduction: ReductionId::new("x", 0), index };
         let (path, counters) = (Path::range(0, 2), TaskCounters::default());
         let done = PartialReady { task, segment, path, data: window(), counters };
         assert!(reduction.complete(at(600), executor, done).is_some());
