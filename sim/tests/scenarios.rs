@@ -103,6 +103,7 @@ scenarios! {
     a_root_is_refused_by_one_owner,
     a_root_never_hears_from_one_owner,
     a_silent_rank_takes_its_late_agent_along,
+    a_slow_rank_dies_in_its_share,
     a_slow_rank_is_still_busy_when_the_result_is_lost,
     a_standby_that_takes_its_place_too_late_is_turned_away,
     all_but_the_masters_rank_have_the_result,

@@ -51,11 +51,15 @@ fn as_planned(
         round.calls.iter().map(|(rank, at)| CallAt { rank: rank.0, at_us: us(*at) }).collect();
     let last_us = calls.iter().map(|call| call.at_us).max().unwrap_or_default();
     let has_called = |rank: &Rank| round.calls.iter().any(|(caller, _)| caller == rank);
-    let missing = round.group.iter().filter(|rank| !has_called(rank));
-    // Who has died was about to call.
-    let (dead, absent): (Vec<Rank>, Vec<Rank>) =
-        missing.partition(|rank| world.facts().ended.contains_key(rank));
-    calls.extend(dead.into_iter().map(|rank| CallAt { rank: rank.0, at_us: last_us }));
+    let (mut about_to_call, mut absent) = (Vec::new(), Vec::new());
+    for rank in round.group.iter().filter(|rank| !has_called(rank)) {
+        match world.facts().ended.get(&rank) {
+            // Until it died, the others waited for it.
+            Some(died) => about_to_call.push(CallAt { rank: rank.0, at_us: us(*died).max(last_us) }),
+            None => absent.push(rank.0),
+        }
+    }
+    calls.extend(about_to_call);
     Planned {
         name: round.name.clone(),
         sequence: round.sequence,
@@ -70,7 +74,7 @@ fn as_planned(
         trace: false,
         deadline_us: segment.deadline_us,
         disagrees: None,
-        absent: absent.into_iter().map(|rank| rank.0).collect(),
+        absent,
         calls,
     }
 }
