@@ -79,6 +79,7 @@ scenarios! {
     a_process_lives_on_whose_rank_is_elsewhere,
     a_process_that_was_left_behind_never_ends,
     a_rank_calls_long_after_its_call_was_refused,
+    a_rank_comes_back_while_what_it_has_left_is_damaged,
     a_rank_dies_before_it_has_noted_a_refusal,
     a_rank_dies_before_its_call_is_heard_again,
     a_rank_dies_while_its_result_is_handed_out,

@@ -370,7 +370,7 @@ impl World {
             Happening::Meet(gap) => self.outages.meet(&gap),
             Happening::Garble(rank, reads) => self.process_mut(rank).garbled += reads,
             Happening::Damage(rank, damage) => self.process_mut(rank).damage.push(damage),
-            Happening::Mend(rank, damage) => self.process_mut(rank).damage.retain(|other| *other != damage),
+            Happening::Mend(rank, damage) => self.mend(rank, damage),
             Happening::Limp(rank, limp) => {
                 if let Some(time) = limp.message_time {
                     self.facts.delay(rank, time);

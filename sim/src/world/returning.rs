@@ -22,6 +22,7 @@ use super::{World, promoting::Standby};
 use crate::{
     agent,
     events::{Call, Happening, Place},
+    faults::Damage,
     process::{Ended, Outcome, Process},
     settings::JOB,
 };
@@ -71,10 +72,18 @@ impl World {
         self.processes.iter().chain(self.comebacks.past.values())
     }
 
-    /// The same, to change it.
+    /// The process itself, to change it.
     pub(super) fn of_mut(&mut self, process: ProcessId) -> &mut Process {
         let current = &mut self.processes[process.rank.index()];
         self.comebacks.past.get_mut(&process).unwrap_or(current)
+    }
+
+    /// Ends a damage of what a process of `rank` holds, or has left.
+    pub(super) fn mend(&mut self, rank: Rank, damage: Damage) {
+        let all = self.processes.iter_mut().chain(self.comebacks.past.values_mut());
+        for process in all.filter(|process| process.id.rank == rank) {
+            process.damage.retain(|other| *other != damage);
+        }
     }
 
     /// Whether something happens to a process in whose place there is another one by now.
