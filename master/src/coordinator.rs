@@ -157,7 +157,7 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
         let action = self.master.poll_action()?;
         match &action {
             // The workers see it in the same way.
-            Action::Send { message: ToWorker::Welcome { peers, .. }, .. } if !can_have(peers) => {
+            Action::Send { message: ToWorker::Welcome { peers, limits }, .. } if !can_have(peers, limits) => {
                 self.clerk = None;
             }
             Action::Notice(Notice::Failed { .. }) => self.find(Clerk::close),

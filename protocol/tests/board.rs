@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::board::{Board, Clerk, Entry, Found, Round, Spot, Stage, Taken};
+use everfold_protocol::board::{Board, Clerk, Entry, Fate, Found, Round, Spot, Stage, Taken, Ticket, Tickets};
 use everfold_protocol::{
     Path, Rank, ReductionId,
     message::{Contribution, Data, ToMaster},
@@ -77,7 +77,9 @@ fn take(board: &Arc<Board<Words>>, rank: u32, spot: Spot, sequence: u64) -> Repo
         round.read(Rank(rank), 8, &mut copy);
         assert_eq!(copy, body[8..]);
     }
-    round.report(NOW * 4, &contribution(rank, sequence).spec)
+    let report = round.report(NOW * 4, &contribution(rank, sequence).spec);
+    round.leave();
+    report
 }
 
 #[test]
@@ -217,6 +219,43 @@ fn a_closed_board_takes_nothing() {
     let mut clerk = Clerk::new(board.clone());
     assert_eq!(clerk.hear(&ToMaster::Leave), [(Rank(1), contribution(1, 3))]);
     assert!((0..8).all(|sequence| place(&board, 0, &contribution(0, sequence)).is_none()));
+}
+
+/// A process of rank 1 that comes after another one makes this call.
+fn call_again(board: &Arc<Board<Words>>, call: Contribution) -> Option<Fate<Words>> {
+    let mut tickets = Tickets::new(Rank(1), board.clone(), 1 << 10);
+    let Contribution { reduction, name, spec, data } = call;
+    let body = |data: &Data| match data {
+        Data::Inline(_) => &[7; 15][..],
+        _ => &[],
+    };
+    let completes = tickets.place(NOW, Ticket { reduction, name, spec, with: data }, body).ok()?;
+    assert!(completes, "it is to look at once");
+    tickets.settle(|_| false).pop().map(|(_, fate)| fate)
+}
+
+#[test]
+fn a_later_process_finds_complete_rounds_that_the_earlier_one_has_not_left() {
+    let board = board();
+    let place = |rank| board.place(Rank(rank), NOW, &entry(&contribution(rank, 0))).unwrap().0;
+    let spots: Vec<_> = (0..RANKS).map(place).collect();
+    take(&board, 0, spots[0], 0);
+    assert_eq!(Clerk::new(board.clone()).close(), Found { taken: Vec::new(), late: vec![Rank(1), Rank(2)] });
+    assert!(call_again(&board, contribution(1, 1)).is_none(), "it is for the master");
+    let other = ReductionSpec { order: Order::Fixed, ..contribution(1, 0).spec };
+    for _ in 0..2 {
+        let fate = call_again(&board, Contribution { spec: other.clone(), ..contribution(1, 0) });
+        assert!(matches!(fate, Some(Fate::Diverged)));
+    }
+    // It may die before it has noted the outcome, again and again.
+    for leaves in [false, false, true] {
+        let Some(Fate::Complete(round)) = call_again(&board, contribution(1, 0)) else { panic!("it is there") };
+        assert_eq!(round.len_of(Rank(1)), Some(15), "as the first process has put it there");
+        if leaves {
+            round.leave();
+        }
+    }
+    assert!(call_again(&board, contribution(1, 0)).is_none(), "it has left the round");
 }
 
 #[test]

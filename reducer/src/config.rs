@@ -161,8 +161,8 @@ impl Config {
     /// arguments. A process that comes back makes the calls of the earlier process again, hears how those
     /// reductions ended, and goes on from there. So a program has to do the same again.
     ///
-    /// Each rank notes its outcomes before the program hears them. Boards and teams could not note theirs, so
-    /// [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from) count as 0.
+    /// Each rank notes its outcomes before the program hears them. Teams could not note theirs, so
+    /// [`teams_from`](Self::teams_from) counts as 0.
     pub fn restart_ranks(self) -> Self {
         self.recover(Recoveries::RESTART)
     }
@@ -302,20 +302,18 @@ impl Config {
         }
     }
 
-    /// The limits of the job's ranks. Outcomes on a board or in a team cannot be noted.
+    /// The limits of the job's ranks. Outcomes in a team cannot be noted, and those on a board are not replicated.
     fn limits(&self) -> Limits {
-        match self.recoveries.ranks_return() {
-            true => Limits {
-                ranks_return: true,
-                replica_bytes_max: match self.recoveries.ranks_migrate() {
-                    true => self.recoveries.replica_bytes_max,
-                    false => 0,
-                },
-                board_bytes_max: 0,
-                teams_from: 0,
-                ..self.limits
-            },
+        let limits = match self.recoveries.ranks_return() {
+            true => Limits { ranks_return: true, replica_bytes_max: 0, teams_from: 0, ..self.limits },
             false => self.limits,
+        };
+        match self.recoveries.ranks_migrate() {
+            true => {
+                let replica_bytes_max = self.recoveries.replica_bytes_max;
+                Limits { replica_bytes_max, board_bytes_max: 0, ..limits }
+            }
+            false => limits,
         }
     }
 
@@ -394,12 +392,14 @@ mod tests {
 
     #[test]
     fn where_ranks_come_back_nothing_goes_past_the_result_log() {
-        let off = |config: Config| {
-            let limits = config.policy().limits;
-            limits.ranks_return && limits.board_bytes_max == 0 && limits.teams_from == 0
-        };
-        assert!(off(Config::default().restart_ranks()));
-        assert!(off(Config::default().restart_ranks().board_bytes_max(512 << 10).teams_from(3)));
-        assert!(off(Config::default().board_bytes_max(512 << 10).teams_from(3).restart_ranks()));
+        let limits = |config: Config| config.policy().limits;
+        for config in [Config::default().restart_ranks(), Config::default().teams_from(3).restart_ranks()] {
+            let limits = limits(config);
+            assert!(limits.ranks_return && limits.board_bytes_max > 0);
+            assert_eq!((limits.teams_from, limits.replica_bytes_max), (0, 0));
+        }
+        let limits = limits(Config::default().recover(Recoveries::MIGRATE).board_bytes_max(512 << 10).teams_from(3));
+        assert!(limits.ranks_return && limits.replica_bytes_max > 0);
+        assert_eq!((limits.teams_from, limits.board_bytes_max), (0, 0));
     }
 }

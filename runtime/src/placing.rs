@@ -1,6 +1,6 @@
 //! What a rank does with the board of its job.
 
-use std::{io, sync::Arc};
+use std::{fs::File, io, sync::Arc};
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId,
@@ -43,8 +43,18 @@ pub(crate) struct Placing {
     patience: Patience,
 }
 
+/// The rounds that earlier processes of `me` may not have noted, on the board that the agent holds, `own`. The board is
+/// closed to others.
+///
+/// # Errors
+/// It cannot be mapped.
+pub(crate) fn reopen(me: Rank, peers: &[Peer], limits: &Limits, own: Option<&File>) -> io::Result<Option<Calls>> {
+    let board = own.filter(|_| can_have(peers, limits)).map(|own| board::map(own, peers.len() as u32)).transpose()?;
+    Ok(board.map(|board| Tickets::new(me, board, limits.board_bytes_max)))
+}
+
 impl Placing {
-    /// The board of the job of these processes, if they can have one.
+    /// The board of the job of these first processes of their ranks, if they can have one.
     pub fn open(me: Rank, peers: &[Peer], limits: &Limits) -> Option<(Self, Calls)> {
         let open = || {
             let bells = Arc::new(Bells::open(peers)?);
@@ -52,7 +62,7 @@ impl Placing {
             let calls = Tickets::new(me, board.clone(), limits.board_bytes_max);
             Ok((Self { me, board, bells, watched: None, patience: Patience::default() }, calls))
         };
-        let opened: io::Result<_> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
+        let opened: io::Result<_> = can_have(peers, limits).then(open)?;
         // Without it everything still works with messages.
         opened
             .inspect_err(|error| tracing::warn!(%error, "no board: short arrays go through the master"))
@@ -110,16 +120,16 @@ fn give_way_while(waits: impl Fn() -> bool) {
 }
 
 /// How a call ends whose round is complete.
-pub(crate) fn end(me: Rank, placed: Placed, round: Round) -> (Answer, Result<Completed, CallError>) {
+pub(crate) fn end(me: Rank, placed: Placed, round: &Round) -> (Answer, Result<Completed, CallError>) {
     let Ticket { spec, with: (body, to), .. } = placed;
     let report = round.report(now(), &spec);
     let receives = spec.delivery.root().is_none_or(|root| root == me);
     let value = match body {
         Body::Array { mut memory, element_bytes, accumulate } if receives => {
-            let folded = fold(&spec, memory.bytes_mut(), &round, element_bytes, &accumulate);
+            let folded = fold(&spec, memory.bytes_mut(), round, element_bytes, &accumulate);
             folded.map(|()| Some(Returned::Array(memory)))
         }
-        Body::Pieces(_) if receives => side_by_side(me, &spec, &round).map(Some),
+        Body::Pieces(_) if receives => side_by_side(me, &spec, round).map(Some),
         _ => Ok(None),
     };
     (to, value.map(|value| Completed { value, report }).map_err(CallError::ResultLost))

@@ -2,8 +2,10 @@
 //! never folds anything long and never waits for the application. [`start`] makes it.
 
 use std::{
+    fs::File,
     io,
     net::{IpAddr, SocketAddr},
+    os::fd::AsRawFd,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
@@ -12,7 +14,7 @@ use everfold_protocol::{JobId, ProcessId, message::Peer};
 
 use crate::{
     agent::{About, HailError, OwnAgent, hail},
-    driver::{Driver, Joined},
+    driver::{Driver, Joined, Left},
     keeper::{Keeper, KeeperConfig},
     launch::{Transport, held::Held},
     memory::{lifeline::Lifeline, region::Region, window::Windows},
@@ -116,17 +118,18 @@ async fn connect(
         pid: std::process::id(),
         region: windows.region().map(|region| region.handle()),
         bell: None,
-        board: agent.board(),
+        board: agent.board().map(AsRawFd::as_raw_fd),
         address: own_address.to_string(),
         domain: config.domain.clone(),
         agent: Some(agent.serve(own_ip).await?),
     };
     let (log, standby) = open_log(&config, &mut agent).await?;
+    let board = agent.board().filter(|_| log.is_some()).map(File::try_clone).transpose()?;
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let tcp = Tcp::new(key, job, process);
     let peers = Arc::new(Peers::new(&me, windows.clone(), tcp, config.second.clone()));
     let driver =
-        Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), log, ready)?;
+        Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), Left { log, board }, ready)?;
     Ok((driver, agent, standby))
 }
 

@@ -172,6 +172,7 @@ fn wait(board: &Arc<Board<Vec<AtomicU64>>>, rank: u32, spot: Spot) -> bool {
         round.read(Rank(other), 0, &mut read);
         assert_eq!(read, body(other));
     }
+    round.leave();
     true
 }
 

@@ -22,6 +22,7 @@ pub(crate) type Words = Vec<AtomicU64>;
 /// What ranks have on the board.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    board: Arc<Board<Words>>,
     /// What was put there and not withdrawn.
     placed: BTreeSet<(Rank, ReductionId)>,
     /// Rounds that were complete.
@@ -39,13 +40,19 @@ impl Shared {
         }
         let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(ranks, BODY_BYTES));
         let board = Arc::new(Board::new(words.collect(), ranks, BODY_BYTES));
-        Some((Self { placed: BTreeSet::new(), complete: 0, taken: 0 }, board))
+        Some((Self { board: board.clone(), placed: BTreeSet::new(), complete: 0, taken: 0 }, board))
+    }
+
+    /// The board.
+    pub fn board(&self) -> &Arc<Board<Words>> {
+        &self.board
     }
 
     /// Takes in that a rank has put something there, and whether that completes a round.
     pub fn place(&mut self, rank: Rank, reduction: ReductionId, completes: bool) {
-        self.placed.insert((rank, reduction));
-        self.complete += u64::from(completes);
+        // An earlier process of this rank may have put it there.
+        let is_new = self.placed.insert((rank, reduction));
+        self.complete += u64::from(completes && is_new);
     }
 
     /// Takes in that a rank has seen the master take what it had put there.

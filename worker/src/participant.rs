@@ -4,7 +4,8 @@
 //! Changes on the board came before the next event. So calls are taken off the board before each event, and
 //! before time passes:
 //!
-//! - complete ones end, and the machine never hears of them;
+//! - complete ones end, and the machine never hears of them. Where ranks come back, they are open until their
+//!   outcomes are noted;
 //! - with those that the master has taken, the machine goes on as if it had told the master;
 //! - all others are withdrawn, for the master to be told, before the rank closes its session and when its
 //!   master is lost;
@@ -27,20 +28,25 @@ use crate::machine::{Action, Event, Worker};
 pub struct Participant<M, T> {
     machine: Worker,
     tickets: Option<Tickets<M, T>>,
+    /// Complete calls whose outcomes are being noted.
+    noting: usize,
 }
 
 /// Calls that have left the board, and how they ended.
 #[derive(Debug)]
 pub struct Settled<M: AsRef<[AtomicU64]>, T> {
-    /// Calls whose rounds are complete: they end.
+    /// Calls whose rounds are complete: they end. Where ranks come back, each is [noted](Participant::noted)
+    /// before its rank leaves the round and the application hears of it.
     pub complete: Vec<(Ticket<T>, Round<M>)>,
+    /// Calls that are refused: an earlier process has made others in their places.
+    pub diverged: Vec<Ticket<T>>,
     /// Whether the machine has heard of something, and may want something done.
     pub has_told: bool,
 }
 
 impl<M: AsRef<[AtomicU64]>, T> Default for Settled<M, T> {
     fn default() -> Self {
-        Self { complete: Vec::new(), has_told: false }
+        Self { complete: Vec::new(), diverged: Vec::new(), has_told: false }
     }
 }
 
@@ -49,6 +55,7 @@ impl<M: AsRef<[AtomicU64]>, T> Settled<M, T> {
     #[must_use]
     pub fn and(mut self, later: Self) -> Self {
         self.complete.extend(later.complete);
+        self.diverged.extend(later.diverged);
         self.has_told |= later.has_told;
         self
     }
@@ -57,12 +64,27 @@ impl<M: AsRef<[AtomicU64]>, T> Settled<M, T> {
 impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
     /// A rank that has no board yet.
     pub fn new(machine: Worker) -> Self {
-        Self { machine, tickets: None }
+        Self { machine, tickets: None, noting: 0 }
     }
 
     /// Takes part in rounds on a board from now on.
     pub fn share_board(&mut self, tickets: Tickets<M, T>) {
         self.tickets = Some(tickets);
+    }
+
+    /// Whether it has a board.
+    pub fn has_board(&self) -> bool {
+        self.tickets.is_some()
+    }
+
+    /// Whether a call is on the board, or its outcome is being noted.
+    pub fn has_placed(&self) -> bool {
+        self.noting > 0 || self.tickets.as_ref().is_some_and(|tickets| !tickets.is_empty())
+    }
+
+    /// Takes in that the outcome of a complete call is noted.
+    pub fn noted(&mut self) {
+        self.noting -= 1;
     }
 
     /// The machine.
@@ -163,7 +185,12 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         for (ticket, fate) in off {
             let taken = match fate {
                 Fate::Complete(round) => {
+                    self.noting += usize::from(self.machine.notes());
                     settled.complete.push((ticket, round));
+                    continue;
+                }
+                Fate::Diverged => {
+                    settled.diverged.push(ticket);
                     continue;
                 }
                 Fate::Taken => true,

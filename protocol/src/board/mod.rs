@@ -38,7 +38,7 @@ use core::time::Duration;
 use crate::{
     Path, ProcessId, Rank, ReductionId,
     message::Peer,
-    spec::{BodyKind, Delivery, ReductionSpec},
+    spec::{BodyKind, Delivery, Limits, ReductionSpec},
 };
 
 pub use self::{
@@ -121,12 +121,20 @@ pub fn holds(ranks: u32) -> bool {
     (2..=RANKS_MAX).contains(&ranks)
 }
 
-/// Whether `peers`, all processes of a job, can have a board.
-pub fn can_have(peers: &[Peer]) -> bool {
+/// Whether `peers`, the first processes of a job, can have a board. Where ranks come back, later processes get it
+/// from the agent, which all have to share.
+pub fn can_have(peers: &[Peer], limits: &Limits) -> bool {
+    let agent = |peer: &Peer| peer.agent.as_ref().map(|agent| agent.id);
     let shares = |(rank, peer): (u32, &Peer)| {
-        peer.host == peers[0].host && peer.bell.is_some() && peer.process == ProcessId::first(rank)
+        peer.host == peers[0].host
+            && peer.bell.is_some()
+            && peer.process == ProcessId::first(rank)
+            && (!limits.ranks_return || agent(peer) == agent(&peers[0]))
     };
-    holds(peers.len() as u32) && peers[0].board.is_some() && (0..).zip(peers).all(shares)
+    limits.board_bytes_max > 0
+        && holds(peers.len() as u32)
+        && peers[0].board.is_some()
+        && (0..).zip(peers).all(shares)
 }
 
 /// Longest body in bytes for which the board of a job of `ranks` ranks has room.
@@ -226,6 +234,16 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         }
     }
 
+    /// The complete round to which an earlier process of `me` has contributed, if no process of that rank has left
+    /// it.
+    fn unread(&self, me: Rank, reduction: ReductionId) -> Option<Spot> {
+        let cell = cell_of(reduction);
+        let word = self.state(cell);
+        let is_in = word.phase() == Phase::Complete && word.contains(me.0);
+        let is_it = is_in && self.slot(cell, me).reduction() == reduction;
+        is_it.then(|| Spot { cell, generation: word.generation() })
+    }
+
     /// Takes a contribution back, as long as others are waited for: it is to be told to the master.
     pub fn withdraw(&self, me: Rank, Spot { cell, generation }: Spot) -> bool {
         self.leave(cell, me, generation, Phase::Open)
@@ -305,10 +323,6 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
                 Some(_) => {}
             }
         }
-    }
-
-    fn leave_complete(&self, me: Rank, Spot { cell, generation }: Spot) {
-        self.leave(cell, me, generation, Phase::Complete);
     }
 
     fn closed(&self) -> &AtomicU64 {

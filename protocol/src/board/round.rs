@@ -13,10 +13,13 @@ use crate::{
 use super::{
     Board, Spot, Stage,
     slot::{self, Slot},
+    word::Phase,
 };
 use crate::atomic::AtomicU64;
 
-/// A round that is complete. What all have contributed lies on the board until each rank has dropped this.
+/// A round that is complete. What all have contributed lies on the board until each rank has [left](Self::leave)
+/// the round. Where ranks come back, a rank notes the outcome before it leaves: if its process dies before, a later
+/// process finds the round here.
 pub struct Round<M: AsRef<[AtomicU64]>> {
     board: Arc<Board<M>>,
     me: Rank,
@@ -27,6 +30,12 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
     /// The round at `spot`, if it is complete and `me` has not left it yet.
     pub fn at(spot: Spot, board: &Arc<Board<M>>, me: Rank) -> Option<Self> {
         (board.stage(me, spot) == Stage::Complete).then(|| Self { board: board.clone(), me, spot })
+    }
+
+    /// This rank needs the round no more.
+    pub fn leave(self) {
+        let Spot { cell, generation } = self.spot;
+        self.board.leave(cell, self.me, generation, Phase::Complete);
     }
 
     fn slot(&self, rank: Rank) -> Slot<'_> {
@@ -85,12 +94,6 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
                 .collect(),
             ..Report::default()
         }
-    }
-}
-
-impl<M: AsRef<[AtomicU64]>> Drop for Round<M> {
-    fn drop(&mut self) {
-        self.board.leave_complete(self.me, self.spot);
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
-use crate::{Rank, ReductionId, spec::ReductionSpec};
+use crate::{Rank, ReductionId, message::Contribution, spec::ReductionSpec};
 
 use super::{Board, Entry, Round, Spot, Stage, suits};
 use crate::atomic::AtomicU64;
@@ -30,6 +30,8 @@ pub enum Fate<M: AsRef<[AtomicU64]>> {
     Taken,
     /// It is not on the board any more, and the master is to be told.
     Withdrawn,
+    /// An earlier process of this rank has made another call in its place, and its round is complete.
+    Diverged,
 }
 
 /// The calls of one rank that are on the board. Of one name there is one at most, and then none with the
@@ -40,12 +42,14 @@ pub struct Tickets<M, T> {
     board: Arc<Board<M>>,
     bytes_max: u64,
     tickets: Vec<(Spot, Ticket<T>)>,
+    /// Calls that differ from those of an earlier process.
+    diverged: Vec<Ticket<T>>,
 }
 
 impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
     /// Nothing of `me` lies on `board` yet. Longer bodies than these are not put there.
     pub fn new(me: Rank, board: Arc<Board<M>>, bytes_max: u64) -> Self {
-        Self { me, board, bytes_max, tickets: Vec::new() }
+        Self { me, board, bytes_max, tickets: Vec::new(), diverged: Vec::new() }
     }
 
     /// The board.
@@ -64,8 +68,14 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         is_first && suits(spec, bytes, self.board.ranks, self.bytes_max)
     }
 
-    /// Puts a contribution on the board, and tells whether it completes its round: then all are to look, the
-    /// others woken up. `body` is that of what goes with it; at the root it stays there.
+    /// Whether no call is on the board.
+    pub fn is_empty(&self) -> bool {
+        self.tickets.is_empty() && self.diverged.is_empty()
+    }
+
+    /// Puts a contribution on the board, and tells whether its round is complete now: then all are to look, the
+    /// others woken up. `body` is that of what goes with it; at the root it stays there. If an earlier process of
+    /// this rank has put it there, and its round is complete, that counts.
     ///
     /// # Errors
     /// Gives the call back if the master is to be told instead.
@@ -82,7 +92,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         let private = spec.delivery.root() == Some(self.me);
         let entry = || Entry { reduction, name, spec, body: (!private).then(|| body(with)) };
         match accepted.then(|| self.board.place(self.me, now, &entry())).flatten() {
-            None => Err(ticket),
+            None => self.find(ticket),
             Some((spot, completes)) => {
                 self.tickets.push((spot, ticket));
                 Ok(completes)
@@ -90,9 +100,24 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         }
     }
 
+    /// Goes on with a call in whose place an earlier process of this rank has contributed to a round that is
+    /// complete: the master never hears of that.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
+    fn find(&mut self, ticket: Ticket<T>) -> Result<bool, Ticket<T>> {
+        let Some(spot) = self.board.unread(self.me, ticket.reduction) else { return Err(ticket) };
+        let before = self.board.slot(spot.cell, self.me).read();
+        let differs = |before: Contribution| before.name != ticket.name || before.spec != ticket.spec;
+        match before.is_some_and(differs) {
+            true => self.diverged.push(ticket),
+            false => self.tickets.push((spot, ticket)),
+        }
+        Ok(true)
+    }
+
     /// Takes all that waits. Its contributions stay on the board.
     pub fn forget(&mut self) -> impl Iterator<Item = Ticket<T>> {
-        self.tickets.drain(..).map(|(_, ticket)| ticket)
+        self.tickets.drain(..).map(|(_, ticket)| ticket).chain(self.diverged.drain(..))
     }
 
     /// Takes the calls that do not wait on the board any more, and those of the others that `withdraw`
@@ -109,7 +134,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
                 Stage::Taken => Some(Fate::Taken),
             }
         };
-        let mut settled = Vec::new();
+        let mut settled: Vec<_> = self.diverged.drain(..).map(|ticket| (ticket, Fate::Diverged)).collect();
         let mut at = 0;
         while let Some(ticket) = self.tickets.get_mut(at) {
             match fate(ticket) {

@@ -1,11 +1,6 @@
 //! How a rank finds the agent of its host, and hands its memory over.
 
-use std::{
-    fs::File,
-    io,
-    net::IpAddr,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::{fs::File, io, net::IpAddr};
 
 use everfold_master::Policy;
 use everfold_protocol::{
@@ -62,8 +57,9 @@ impl HailError {
 pub struct OwnAgent {
     line: Line,
     id: AgentId,
-    /// The board, if this process shows it to the others.
-    board: Option<OwnedFd>,
+    /// The board, if the job has one and this agent holds it: at rank 0, which shows it to the others, and where ranks
+    /// come back.
+    board: Option<File>,
     /// The files of this rank's vault, where ranks come back.
     vault: Option<[File; 2]>,
     /// The replica from which the vault is to be filled, if any.
@@ -106,7 +102,7 @@ pub async fn hail(
         line.hand_over(region.file()).await?;
     }
     let welcome = line.hear::<Answer>().await??;
-    let board = if welcome.board { Some(line.take().await?) } else { None };
+    let board = if welcome.board { Some(line.take().await?.into()) } else { None };
     let vault = match welcome.vault {
         true => Some([line.take().await?.into(), line.take().await?.into()]),
         false => None,
@@ -116,9 +112,9 @@ pub async fn hail(
 }
 
 impl OwnAgent {
-    /// The board's descriptor, if this process shows it to the others.
-    pub fn board(&self) -> Option<i32> {
-        self.board.as_ref().map(AsRawFd::as_raw_fd)
+    /// The board, if the job has one: at rank 0, which shows it to the others, and where ranks come back.
+    pub fn board(&self) -> Option<&File> {
+        self.board.as_ref()
     }
 
     /// The files of this rank's vault, where ranks come back. Given once.

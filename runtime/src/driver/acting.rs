@@ -9,7 +9,6 @@ use futures::{FutureExt, future::BoxFuture};
 use super::{Driver, Inner, Joined, answer};
 use crate::{
     call::{Answer, CallError, Completed, JoinError},
-    placing::{Calls, Placing},
     replica::{Mirror, Partner},
     transport::control::LoopbackName,
 };
@@ -186,10 +185,9 @@ impl Driver {
             let host = of_process(self.config.process);
             region.share_host(peers.iter().filter(|peer| Some(peer.host) == host).count());
         }
-        let rank = self.config.process.rank;
-        let (placing, calls): (_, Option<Calls>) = Placing::open(rank, &peers, &limits).unzip();
-        inner.placing = placing;
-        calls.into_iter().for_each(|calls| inner.part.share_board(calls));
+        if let Err(error) = self.open_board(inner, &peers, &limits) {
+            return end(inner, error.into());
+        }
         self.recall(inner);
         self.take_place(inner);
         if let Some(ready) = inner.ready.take() {

@@ -8,7 +8,7 @@ use everfold_worker::machine::{End, Event, Gone};
 use super::{Driver, Inner, acting::Deed, answer};
 use crate::{
     call::{Answer, Call, CallError, Completed},
-    executor::Share,
+    executor::{Returned, Share},
     result_log::ResultLog,
 };
 
@@ -111,7 +111,7 @@ impl Driver {
             return Err(inner.part.machine().gone().unwrap_or(Gone::Left));
         }
         let is_open = inner.calls.values().any(|call| call.answer.is_some());
-        Ok(is_open || !inner.held_answers.is_empty())
+        Ok(is_open || inner.part.has_placed() || !inner.held_answers.is_empty())
     }
 
     /// Notes how a call has ended.
@@ -133,6 +133,20 @@ impl Driver {
                 driver.take(Event::Noted(reduction));
             }
         })))
+    }
+
+    /// Notes how a call on the board has ended, where ranks come back. Returns whether the program may hear of that.
+    pub(super) fn note_placed(
+        self: &Arc<Self>,
+        reduction: ReductionId,
+        spec: u64,
+        result: &Result<Completed, CallError>,
+    ) -> bool {
+        let Some(log) = self.log.as_ref().filter(|_| self.lock().part.machine().notes()) else { return true };
+        let noted = write_placed(log, reduction, spec, result);
+        let may_hear = noted.map_or_else(|reason| self.go_on_unnoted(reason), |()| true);
+        self.lock().part.noted();
+        may_hear
     }
 
     /// Brings the replica of the vault up to date.
@@ -178,6 +192,24 @@ impl Driver {
             }
         }
     }
+}
+
+/// Writes the end of a call on the board, and its result, into the log.
+fn write_placed(
+    log: &ResultLog,
+    reduction: ReductionId,
+    spec: u64,
+    result: &Result<Completed, CallError>,
+) -> Result<(), String> {
+    let end = match result {
+        Ok(Completed { value: Some(_), report }) => End::Received(report.clone()),
+        Ok(Completed { value: None, report }) => End::Finished(report.clone()),
+        Err(CallError::ResultLost(error)) => End::ResultLost(error.clone()),
+        // It is not over for this rank.
+        Err(_) => return Ok(()),
+    };
+    let value = result.as_ref().ok().and_then(|completed| completed.value.as_ref()).map(Returned::noted);
+    log.note(reduction, spec, &end, value.as_deref().unwrap_or_default()).map_err(|error| error.to_string())
 }
 
 /// Writes the end of a call, and its result, into the log.

@@ -87,7 +87,7 @@ impl Driver {
 }
 
 /// Leaves when it is dropped, however that comes about.
-struct Leaving<'a>(&'a Driver);
+struct Leaving<'a>(&'a Arc<Driver>);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {

@@ -16,6 +16,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     io, mem,
     net::Shutdown,
     os::fd::OwnedFd,
@@ -90,6 +91,8 @@ pub(crate) struct Driver {
     bell: Option<Bell>,
     /// Where ranks come back.
     log: Option<Arc<ResultLog>>,
+    /// The board as this host's agent holds it, where ranks come back.
+    board: Option<File>,
     pub(crate) hearing: Hearing,
     /// Notified whenever a call has ended.
     ended: Notify,
@@ -131,6 +134,14 @@ struct OpenCall {
     answer: Option<Answer>,
 }
 
+/// What earlier processes of this rank may have left, where ranks come back.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub log: Option<ResultLog>,
+    /// The board of the job, if it has one.
+    pub board: Option<File>,
+}
+
 /// Pieces of news that are kept for slow listeners.
 const NEWS_KEPT: usize = 1024;
 
@@ -142,7 +153,7 @@ impl Driver {
         server: Arc<Server>,
         (keeper, peers): (Arc<Keeper>, Arc<Peers>),
         (socket, seals): (OwnedFd, Seals),
-        log: Option<ResultLog>,
+        left: Left,
         ready: mpsc::Sender<Result<Joined, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
@@ -197,7 +208,8 @@ impl Driver {
                 inner: Mutex::new(inner),
                 inlet: Inlet::new(socket, seals.inward),
                 bell,
-                log: log.map(Arc::new),
+                log: left.log.map(Arc::new),
+                board: left.board,
                 hearing,
                 ended: Notify::new(),
                 config,
@@ -308,7 +320,7 @@ impl Driver {
     }
 
     /// Takes part no more. Calls that are open, and calls from now on, end with the reason.
-    fn leave(&self) {
+    fn leave(self: &Arc<Self>) {
         let mut inner = self.lock();
         inner.over = true;
         let gone = inner.part.machine().gone().unwrap_or(Gone::Left);

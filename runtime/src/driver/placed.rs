@@ -1,11 +1,15 @@
 //! Calls on the board: the machine hears only of those that are taken off it for the master.
 
-use std::sync::{Arc, MutexGuard};
+use std::{
+    io,
+    sync::{Arc, MutexGuard},
+};
 
 use everfold_protocol::{
-    Timestamp,
+    ProcessId, Timestamp,
     board::{self, Ticket},
-    message::Contribution,
+    message::{Contribution, Peer},
+    report::Refusal,
     spec::Limits,
 };
 
@@ -17,7 +21,8 @@ use crate::{
     call::{Answer, Call},
     executor::{Prospects, Share},
     memory::board::{SharedWords, now},
-    placing::{self, Placed},
+    placing::{self, Placed, Placing},
+    result_log::digest,
 };
 
 /// The machine of this rank, and its calls on the board.
@@ -38,7 +43,7 @@ impl Driver {
     #[allow(clippy::result_large_err)]
     pub(crate) fn place(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
         let mut inner = self.lock();
-        if inner.over || inner.placing.is_none() {
+        if inner.over || !inner.part.has_board() {
             return Err((call, to));
         }
         // One look at the clock does for all that happens at once.
@@ -140,12 +145,40 @@ impl Driver {
         self.end(settled);
     }
 
-    /// Ends calls whose rounds are complete. To be called when nothing is locked: threads that wait for them
-    /// are woken up.
-    pub(super) fn end(&self, settled: Settled) {
+    /// Ends calls that have left the board. To be called when nothing is locked: threads that wait for them are
+    /// woken up.
+    pub(super) fn end(self: &Arc<Self>, settled: Settled) {
+        let me = self.config.process.rank;
         for (placed, round) in settled.complete {
-            let (to, result) = placing::end(self.config.process.rank, placed, round);
-            answer(to, result);
+            let (reduction, spec) = (placed.reduction, self.log.as_ref().map_or(0, |_| digest(&placed.spec)));
+            let (to, result) = placing::end(me, placed, &round);
+            // A later process goes on from the round, or from the note.
+            if self.note_placed(reduction, spec, &result) {
+                round.leave();
+                answer(to, result);
+            }
         }
+        for Ticket { reduction, name, with: (_, to), .. } in settled.diverged {
+            let refusal = Refusal::Diverged { rank: me, name, sequence: reduction.sequence };
+            answer(to, Err(refusal.into()));
+        }
+        if self.log.is_some() {
+            self.ended.notify_waiters();
+        }
+    }
+
+    /// Finds the board, if the job has one, or what earlier processes of this rank have left there.
+    ///
+    /// # Errors
+    /// It cannot be mapped, and may have outcomes that this process needs.
+    pub(super) fn open_board(&self, inner: &mut Inner, peers: &[Peer], limits: &Limits) -> io::Result<()> {
+        let ProcessId { rank, incarnation } = self.config.process;
+        let (placing, calls) = match incarnation.0 {
+            0 => Placing::open(rank, peers, limits).unzip(),
+            _ => (None, placing::reopen(rank, peers, limits, self.board.as_ref())?),
+        };
+        inner.placing = placing;
+        calls.into_iter().for_each(|calls| inner.part.share_board(calls));
+        Ok(())
     }
 }

@@ -1,10 +1,13 @@
 //! A body on its way back to the application.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, PoisonError},
+};
 
 use everfold_worker::machine::ExecutionError;
 
-use super::{Kind, Share, array::handed_back};
+use super::{Kind, Share, array::handed_back, row};
 use crate::{
     body::{BodyError, Object},
     memory::buffer::{Buffer, Memory, ReadLease, Unavailable},
@@ -127,4 +130,15 @@ pub enum Returned {
         /// How long each is.
         lengths: Vec<u64>,
     },
+}
+
+impl Returned {
+    /// What came of a call on the board, for the result log.
+    pub fn noted(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Array(memory) => memory.bytes().into(),
+            Self::Pieces { memory, lengths } => row::noted(lengths, memory.bytes()).into(),
+            Self::Object(_) => unreachable!("no object lies on a board"),
+        }
+    }
 }

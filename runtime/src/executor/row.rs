@@ -84,11 +84,8 @@ impl Row {
     pub fn noted(&self) -> Result<Vec<u8>, BodyError> {
         let arriving = self.lock();
         let Arriving { target, lengths, .. } = arriving.as_ref().ok_or_else(handed_back)?;
-        let mut noted = pieces::table([lengths.len() as u64]);
-        noted.extend(pieces::table(lengths.iter().copied()));
         let bytes = target.read(0, target.len() as u64);
-        noted.extend_from_slice(&bytes.map_err(|error| BodyError::Failed(error.to_string()))?);
-        Ok(noted)
+        Ok(noted(lengths, &bytes.map_err(|error| BodyError::Failed(error.to_string()))?))
     }
 
     /// Where pieces of these lengths are to be put. What is there stays, unless they come `afresh`.
@@ -148,6 +145,14 @@ fn cut(piece: &Piece, at: u64, gap: ByteRange) -> impl Iterator<Item = Part> + '
         let range = ByteRange { start: piece.range.start + (start - at), len };
         Part { piece: Piece { range, ..piece.clone() }, at: start }
     })
+}
+
+/// Pieces of these lengths, for the result log.
+pub(super) fn noted(lengths: &[u64], bytes: &[u8]) -> Vec<u8> {
+    let mut noted = pieces::table([lengths.len() as u64]);
+    noted.extend(pieces::table(lengths.iter().copied()));
+    noted.extend_from_slice(bytes);
+    noted
 }
 
 /// The pieces that stand in the result log.

@@ -8,7 +8,7 @@ use std::{
 
 use everfold_master::{Action, Coordinator, Event, Intake, Master, event::Notice};
 use everfold_protocol::{
-    AgentId, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
+    AgentId, JobId, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
     board::{Clerk, PATIENCE, can_have},
     locating::{FromLocator, ToLocator},
     message::{FromAgent, Header, MASTER, News, ToAgent, ToMaster, ToWorker},
@@ -287,9 +287,9 @@ impl MasterDriver {
             }
             match action {
                 Action::Send { to, message } => {
-                    if let (ToWorker::Welcome { peers, .. }, Some(own)) = (&message, &self.board)
-                        && to.rank.0 == 0
-                        && can_have(peers)
+                    if let (ToWorker::Welcome { peers, limits }, Some(own)) = (&message, &self.board)
+                        && to == ProcessId::first(Rank(0))
+                        && can_have(peers, limits)
                     {
                         own.meet(peers);
                     }

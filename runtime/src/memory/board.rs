@@ -1,7 +1,8 @@
 //! A board in shared memory, and the bells that wake up ranks which wait for a round there.
 //!
-//! The agent that hosts the master makes the board and hands it to rank 0, where the others find it. A bell is a pipe: its owner listens
-//! at one end, and the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
+//! The agent that hosts the master makes the board and hands it to rank 0, where the others find it. Where ranks come
+//! back, it hands the board to all ranks, as rank 0 may have ended. A bell is a pipe: its owner listens at one end, and
+//! the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
 
 use std::{
     fs::{File, OpenOptions},
@@ -113,13 +114,17 @@ impl OwnBoard {
 pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     let descriptor = peers[0].board.ok_or(ErrorKind::Unsupported)?;
     let file = open_of(&peers[0], descriptor, File::options().read(true).write(true))?;
-    let ranks = peers.len() as u32;
+    map(&file, peers.len() as u32)
+}
+
+/// The board of a job of so many ranks in this file.
+pub(crate) fn map(file: &File, ranks: u32) -> io::Result<Arc<Board<SharedWords>>> {
     let words = words(ranks);
-    mapping::is_sealed(&file)?;
+    mapping::is_sealed(file)?;
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
         return Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a board"));
     }
-    Ok(Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize)))
+    Ok(Arc::new(Board::new(SharedWords::map(file, words)?, ranks, body_bytes_max(ranks) as usize)))
 }
 
 /// What time it is, by a clock that the processes of a host share.

@@ -219,8 +219,8 @@ fn settings(schedule: &Schedule) -> Settings {
     };
     settings.policy.refusals_max = refusals_max.unwrap_or(settings.policy.refusals_max);
     if let Some(returns) = schedule.returns {
-        settings.policy.limits.board_bytes_max = 0;
         if returns.migrates.is_some() {
+            settings.policy.limits.board_bytes_max = 0;
             settings.policy.limits.replica_bytes_max = 1 << 30;
         }
         let stand_by = returns.migrates.is_some_and(|migrates| migrates.standbys.is_some());

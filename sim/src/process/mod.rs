@@ -14,7 +14,7 @@ use std::{
 use everfold_master as master;
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
-    board::{Board, Tickets},
+    board::{Board, Round, Tickets},
     message::{Data, Evidence, Peer, Place, WindowRef},
 };
 use everfold_worker::{
@@ -113,6 +113,8 @@ pub(crate) struct Process {
     pub joins: bool,
     /// Who is to have the replica of its vault.
     pub keeper: Option<u64>,
+    /// Rounds that it leaves once their outcomes are noted.
+    pub rounds: BTreeMap<ReductionId, Round<Words>>,
     /// How calls end that it is noting.
     pub noting: BTreeMap<ReductionId, Outcome>,
     /// What it keeps for others to read after its death.
@@ -187,6 +189,7 @@ impl Process {
             plays: id == ProcessId::first(rank),
             joins: id == ProcessId::first(rank),
             keeper: None,
+            rounds: BTreeMap::new(),
             noting: BTreeMap::new(),
             kept: Kept::default(),
             held_answers: BTreeSet::new(),

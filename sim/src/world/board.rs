@@ -6,6 +6,7 @@ use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     board::{PATIENCE, Round, Ticket},
     message::{ByteRange, Contribution, Data, Source, Task},
+    report::Refusal,
 };
 use everfold_worker::{
     machine::{End, Gone},
@@ -104,6 +105,7 @@ impl World {
             how(now, &mut worker, &mut |ticket, taken| Some(self.take_off_board(rank, ticket, taken)));
         self.process_mut(rank).worker = Some(worker);
         settled.complete.into_iter().for_each(|(ticket, round)| self.complete(rank, ticket, round));
+        settled.diverged.into_iter().for_each(|ticket| self.refuse_placed(rank, &ticket));
         Some(result)
     }
 
@@ -122,6 +124,9 @@ impl World {
 
     /// Ends the calls of a rank that takes part no more. What it has put on the board stays there.
     pub(super) fn forget_placed(&mut self, rank: Rank, gone: Gone) {
+        let process = self.process(rank);
+        let (id, noting) = (process.id, process.rounds.keys().copied().collect::<Vec<_>>());
+        noting.into_iter().for_each(|reduction| self.note(id, reduction));
         let forgotten = self.process_mut(rank).worker.as_mut().map(Participant::forget).unwrap_or_default();
         for Ticket { reduction, .. } in forgotten {
             self.resolve(rank, reduction, gone.into());
@@ -134,6 +139,9 @@ impl World {
         let Ticket { reduction, spec, .. } = ticket;
         let report = round.report(time(self.agenda.now()), &spec);
         let mut end = End::Finished(report.clone());
+        if self.process(rank).id.incarnation.0 > 0 {
+            *self.seen.entry("complete rounds that a later process has found").or_default() += 1;
+        }
         if let Some(pattern) = spec.kind.pattern() {
             let givers =
                 spec.group.iter().filter(|rank| pattern.source().is_none_or(|source| source == *rank));
@@ -168,8 +176,28 @@ impl World {
             self.process_mut(rank).partials.insert(segment, folded);
             end = End::Received(report);
         }
+        let process = self.process_mut(rank);
+        if process.worker.as_ref().is_some_and(|worker| worker.machine().notes()) {
+            let id = process.id;
+            process.rounds.insert(reduction, round);
+            return self.begin_note(id, reduction, end);
+        }
+        self.leave_round(rank, reduction, round, end);
+    }
+
+    /// Ends a call whose outcome the rank has, and has noted where ranks come back.
+    pub(super) fn leave_round(&mut self, rank: Rank, reduction: ReductionId, round: Round<Words>, end: End) {
+        round.leave();
         self.resolve(rank, reduction, end);
         self.process_mut(rank).release(reduction);
+    }
+
+    /// Ends a call in whose place an earlier process of the rank has made another one.
+    fn refuse_placed(&mut self, rank: Rank, ticket: &Ticket<Data>) {
+        let Ticket { reduction, name, .. } = ticket;
+        let refusal = Refusal::Diverged { rank, name: name.clone(), sequence: reduction.sequence };
+        self.resolve(rank, *reduction, End::Refused(refusal));
+        self.process_mut(rank).release(*reduction);
     }
 
     /// Lets `from` wake up `next` and those behind it, one after the other.

@@ -13,14 +13,19 @@ use std::{
 use everfold_agent::Event as AgentEvent;
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, Timestamp,
+    board::Round,
     message::{Ending, Header, Origin},
 };
-use everfold_worker::machine::{Action, End, Event, Gone};
+use everfold_worker::{
+    machine::{Action, End, Event, Gone},
+    participant::Participant,
+};
 use rand::Rng;
 
 use super::{World, promoting::Standby};
 use crate::{
     agent,
+    board::{Shared, Words},
     events::{Call, Happening, Place},
     faults::Damage,
     process::{Ended, Outcome, Process},
@@ -172,7 +177,8 @@ impl World {
         if self.home(rank) != host {
             self.leave_behind(self.process(rank).id);
         }
-        let new = Process::at(host, process, &self.settings, None);
+        let board = self.shared.as_ref().map(Shared::board);
+        let new = Process::at(host, process, &self.settings, board);
         let old = std::mem::replace(self.process_mut(rank), new);
         let has_ended = old.worker.is_none() && !old.lives_on;
         assert!(has_ended || old.host != host, "a process is started once the earlier one there has ended");
@@ -358,8 +364,18 @@ impl World {
         let Some(outcome) = me.noting.remove(&reduction).filter(|_| me.worker.is_some()) else { return };
         let before = self.comebacks.logs.entry(process.rank).or_default().insert(reduction, outcome);
         assert!(before.is_none(), "I9: what is in the log is not called again");
+        if let Some(round) = self.process_mut(process.rank).rounds.remove(&reduction) {
+            return self.noted_round(process.rank, reduction, round);
+        }
         let at = self.now() + self.note_time();
         self.schedule(at, Happening::Noted(process, reduction));
+    }
+
+    /// Goes on with a call on the board whose outcome is noted.
+    fn noted_round(&mut self, rank: Rank, reduction: ReductionId, round: Round<Words>) {
+        let end = self.noted(rank, reduction).expect("it was noted just now").end.clone();
+        self.process_mut(rank).worker.iter_mut().for_each(Participant::noted);
+        self.leave_round(rank, reduction, round, end);
     }
 
     /// Takes the logs away that went with a host.

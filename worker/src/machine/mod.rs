@@ -261,6 +261,11 @@ impl Worker {
         }
     }
 
+    /// Whether outcomes are noted before the application hears of them.
+    pub fn notes(&self) -> bool {
+        self.limits.ranks_return
+    }
+
     /// Whether what an earlier process has noted of this call does not count yet, so that the application
     /// must not be answered from the result log: this host may be lost, and a later process would begin
     /// without it.

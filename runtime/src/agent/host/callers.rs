@@ -37,7 +37,7 @@ pub(super) struct Caller {
 /// Descriptors that a process is handed with its welcome.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
-    /// The board, if the process is to show it to the others.
+    /// The board, if the process is to show it to the others, or may need what earlier processes have left there.
     pub(super) board: Option<Arc<OwnBoard>>,
     /// The files of its rank's vault.
     pub(super) vault: Option<Arc<Vault>>,

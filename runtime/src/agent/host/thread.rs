@@ -324,7 +324,6 @@ impl Host {
         let Some(caller) = self.caller.take() else { return };
         let Caller { region, pid, answer, hail, .. } = *caller;
         self.locator.tell(locating::Input::Came(process, pid));
-        let is_first = process.rank == everfold_agent::FIRST_RANK;
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
                 Ok(region) => self.remains.hold(process, region),
@@ -333,7 +332,6 @@ impl Host {
                 }
             }
         }
-        let board = self.hosting.board().filter(|_| is_first);
         let arrival = self.origins.get(&process.rank).filter(|arrival| arrival.process == process);
         let stands_by = arrival.is_some_and(|arrival| arrival.stands_by);
         let origin = arrival.and_then(|arrival| arrival.origin.clone());
@@ -342,6 +340,8 @@ impl Host {
             self.vaults.remove(&process.rank);
         }
         let returns = hail.policy.limits.ranks_return;
+        let is_first = process.rank == everfold_agent::FIRST_RANK;
+        let board = self.hosting.board().filter(|_| is_first || returns);
         let vault = if returns { self.vault_of(process, origin.is_some()) } else { None };
         let welcome =
             Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin, stands_by };

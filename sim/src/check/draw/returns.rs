@@ -87,6 +87,24 @@ fn add_deaths(schedule: &mut Schedule, random: &mut ChaCha8Rng, start_us: u64) {
     }
 }
 
+/// Lets ranks die about when their last call to a reduction is made: when a round on the board is complete, and
+/// they have not noted the outcome.
+pub(super) fn die_at_the_board(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
+    let note_us = schedule.returns.map_or(0, |returns| returns.note_us);
+    if weather == Weather::Fair {
+        return;
+    }
+    for number in 0..schedule.reductions.len() {
+        let Some(last_us) = schedule.reductions[number].calls.iter().map(|call| call.at_us).max() else { continue };
+        if random.random_bool(0.4) {
+            let rank = random.random_range(0..schedule.ranks());
+            let at_us = last_us + random.random_range(0..100 + note_us);
+            schedule.faults.push(Fault { at_us, lasts_us: 0, what: death(schedule, random, rank) });
+        }
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
 /// Lets ranks come back on other hosts, and hosts be lost: one or several, also while ranks are on their way.
 pub(super) fn migrate(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let Some(returns) = &mut schedule.returns else { return };

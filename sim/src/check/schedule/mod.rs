@@ -343,8 +343,11 @@ impl Schedule {
                 Some("keep_failures_percent or damage_percent is over 100".to_owned())
             }
             () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
-            () if self.returns.is_some() && (!self.agents || self.board || self.pacing.teams_from > 0) => {
-                Some("ranks come back only where there are agents, and neither a board nor teams".to_owned())
+            () if self.returns.is_some() && (!self.agents || self.pacing.teams_from > 0) => {
+                Some("ranks come back only where there are agents, and no teams".to_owned())
+            }
+            () if self.returns.is_some_and(|it| it.migrates.is_some()) && self.board => {
+                Some("where ranks migrate, there is no board".to_owned())
             }
             () if self.returns.is_some_and(|it| it.start_failures_percent.max(it.hang_percent) > 100) => {
                 Some("start_failures_percent or hang_percent is over 100".to_owned())
