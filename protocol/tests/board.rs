@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::board::{Board, Clerk, Entry, Fate, Found, Round, Spot, Stage, Taken, Ticket, Tickets};
+use everfold_protocol::board::{
+    Board, Clerk, Entry, Fate, Found, Round, Spot, Stage, Taken, Ticket, Tickets,
+};
 use everfold_protocol::{
     Path, Rank, ReductionId,
     message::{Contribution, Data, ToMaster},
@@ -249,7 +251,9 @@ fn a_later_process_finds_complete_rounds_that_the_earlier_one_has_not_left() {
     }
     // It may die before it has noted the outcome, again and again.
     for leaves in [false, false, true] {
-        let Some(Fate::Complete(round)) = call_again(&board, contribution(1, 0)) else { panic!("it is there") };
+        let Some(Fate::Complete(round)) = call_again(&board, contribution(1, 0)) else {
+            panic!("it is there")
+        };
         assert_eq!(round.len_of(Rank(1)), Some(15), "as the first process has put it there");
         if leaves {
             round.leave();

@@ -398,7 +398,8 @@ mod tests {
             assert!(limits.ranks_return && limits.board_bytes_max > 0);
             assert_eq!((limits.teams_from, limits.replica_bytes_max), (0, 0));
         }
-        let limits = limits(Config::default().recover(Recoveries::MIGRATE).board_bytes_max(512 << 10).teams_from(3));
+        let limits =
+            limits(Config::default().recover(Recoveries::MIGRATE).board_bytes_max(512 << 10).teams_from(3));
         assert!(limits.ranks_return && limits.replica_bytes_max > 0);
         assert_eq!((limits.teams_from, limits.board_bytes_max), (0, 0));
     }

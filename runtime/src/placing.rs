@@ -48,8 +48,14 @@ pub(crate) struct Placing {
 ///
 /// # Errors
 /// It cannot be mapped.
-pub(crate) fn reopen(me: Rank, peers: &[Peer], limits: &Limits, own: Option<&File>) -> io::Result<Option<Calls>> {
-    let board = own.filter(|_| can_have(peers, limits)).map(|own| board::map(own, peers.len() as u32)).transpose()?;
+pub(crate) fn reopen(
+    me: Rank,
+    peers: &[Peer],
+    limits: &Limits,
+    own: Option<&File>,
+) -> io::Result<Option<Calls>> {
+    let board =
+        own.filter(|_| can_have(peers, limits)).map(|own| board::map(own, peers.len() as u32)).transpose()?;
     Ok(board.map(|board| Tickets::new(me, board, limits.board_bytes_max)))
 }
 
@@ -123,7 +129,7 @@ fn give_way_while(waits: impl Fn() -> bool) {
 pub(crate) fn end(me: Rank, placed: Placed, round: &Round) -> (Answer, Result<Completed, CallError>) {
     let Ticket { spec, with: (body, to), .. } = placed;
     let report = round.report(now(), &spec);
-    let receives = spec.delivery.root().is_none_or(|root| root == me);
+    let receives = spec.delivery.receiver().is_none_or(|receiver| receiver == me);
     let value = match body {
         Body::Array { mut memory, element_bytes, accumulate } if receives => {
             let folded = fold(&spec, memory.bytes_mut(), round, element_bytes, &accumulate);

@@ -128,8 +128,15 @@ async fn connect(
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let tcp = Tcp::new(key, job, process);
     let peers = Arc::new(Peers::new(&me, windows.clone(), tcp, config.second.clone()));
-    let driver =
-        Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), Left { log, board }, ready)?;
+    let driver = Driver::new(
+        config,
+        me,
+        server,
+        (keeper, peers),
+        (control.into_socket()?, seals),
+        Left { log, board },
+        ready,
+    )?;
     Ok((driver, agent, standby))
 }
 

@@ -153,11 +153,11 @@ pub fn suits(spec: &ReductionSpec, bytes: u64, ranks: u32, bytes_max: u64) -> bo
     };
     let bytes = spec.kind.array_bytes().map_or(bytes, |(bytes, _)| bytes);
     let is_short = (shortest..=longest.min(bytes_max).min(body_bytes_max(ranks))).contains(&bytes)
-        && match spec.delivery {
-            Delivery::Root(root) => root.0 < ranks,
-            Delivery::All => bytes * u64::from(ranks) <= SPREAD_BYTES_MAX,
-            // Who receives it is not known beforehand.
-            Delivery::FirstOf(_) => false,
+        && match (&spec.delivery, spec.delivery.receiver()) {
+            (Delivery::All, _) => bytes * u64::from(ranks) <= SPREAD_BYTES_MAX,
+            (_, Some(receiver)) => receiver.0 < ranks,
+            // Which rank receives it is not known beforehand.
+            (_, None) => false,
         };
     let is_plain = is_plain && spec.deadline.is_none() && !spec.trace;
     is_short && is_plain && spec.group == Path::range(0, ranks)

@@ -7,7 +7,7 @@ use crate::{
     Path, Rank,
     pieces::Pattern,
     report::{Phases, Report},
-    spec::ReductionSpec,
+    spec::{Delivery, ReductionSpec},
 };
 
 use super::{
@@ -68,8 +68,7 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
     /// What happened, for those who receive the result and for the others.
     pub fn report(&self, now: Duration, spec: &ReductionSpec) -> Report {
         let folded = spec.kind.array_bytes().map(|(bytes, _)| bytes);
-        let root = spec.delivery.root();
-        let receivers = root.map_or_else(|| spec.group.clone(), Path::single);
+        let receivers = spec.delivery.receiver().map_or_else(|| spec.group.clone(), Path::single);
         let calls = spec.group.iter().map(|rank| self.slot(rank).called());
         let (first, last) =
             calls.fold((now, Duration::ZERO), |(first, last), at| (first.min(at), last.max(at)));
@@ -78,7 +77,10 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
         let is_told = receivers.contains(self.me);
         Report {
             // Only the root's is in no other process's hands.
-            protected: root.map_or_else(|| spec.group.clone(), |_| spec.group.difference(&receivers)),
+            protected: match spec.delivery {
+                Delivery::Root(root) => spec.group.difference(&Path::single(root)),
+                Delivery::FirstOf(_) | Delivery::All => spec.group.clone(),
+            },
             contributors: spec.group.clone(),
             folds,
             bytes_moved: bytes * receivers.len() as u64,

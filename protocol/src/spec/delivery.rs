@@ -29,6 +29,14 @@ impl Delivery {
         }
     }
 
+    /// The only rank that can receive the result, if there is one.
+    pub fn receiver(&self) -> Option<Rank> {
+        match self.candidates() {
+            [rank] => Some(*rank),
+            _ => None,
+        }
+    }
+
     /// The ranks that may come to receive the result, where not all do.
     pub fn candidates(&self) -> &[Rank] {
         match self {

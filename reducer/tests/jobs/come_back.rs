@@ -171,6 +171,7 @@ async fn solver(session: Session) -> everfold::Result<()> {
         }
         // Nobody waits for it; the checkpoint does.
         drop(session.reduce("dropped", Sum(state.values[..2].to_vec())).root(3).start()?);
+        drop(session.allreduce("dropped by all", Sum(state.values[..2].to_vec())).start()?);
         let parts = Sum(vec![f64::from(fate.rank) / 3.0 + step as f64; 10]);
         let at_root = session.reduce("check", parts).order(Order::Fixed).await?;
         assert_eq!(at_root.value.is_some(), rank == 0);

@@ -53,6 +53,7 @@ mod suite;
 mod survive;
 mod teams;
 mod unfit;
+mod unread;
 mod values;
 
 use std::process::ExitCode;
@@ -79,6 +80,7 @@ fn suite() -> Suite {
     refusals::add_to(&mut suite);
     broken::add_to(&mut suite);
     unfit::add_to(&mut suite);
+    unread::add_to(&mut suite);
     death::add_to(&mut suite);
     survive::add_to(&mut suite);
     teams::add_to(&mut suite);

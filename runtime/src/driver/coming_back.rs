@@ -2,14 +2,14 @@
 
 use std::{pin::pin, sync::Arc};
 
-use everfold_protocol::{AgentId, ReductionId, message::News};
+use everfold_protocol::{AgentId, ReductionId, ReductionSpec, message::News};
 use everfold_worker::machine::{End, Event, Gone};
 
 use super::{Driver, Inner, acting::Deed, answer};
 use crate::{
     call::{Answer, Call, CallError, Completed},
     executor::{Returned, Share},
-    result_log::ResultLog,
+    result_log::{ResultLog, digest},
 };
 
 /// Values up to this length are noted on the thread that has heard of them: to wake up another one takes
@@ -17,6 +17,11 @@ use crate::{
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
 impl Driver {
+    /// Stands for what a reduction was called with, in the result log.
+    pub(super) fn stands_for(&self, spec: &ReductionSpec) -> u64 {
+        self.log.as_ref().map_or(0, |_| digest(spec))
+    }
+
     /// The result log for later processes, where ranks come back.
     pub(crate) fn log(&self) -> Option<&ResultLog> {
         self.log.as_deref()

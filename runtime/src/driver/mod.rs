@@ -47,7 +47,7 @@ use crate::{
     peers::{Found, Peers},
     placing::{Placed, Placing},
     replica::Mirror,
-    result_log::{ResultLog, digest},
+    result_log::ResultLog,
     serving::Server,
     transport::{
         ReadError,
@@ -305,7 +305,7 @@ impl Driver {
             share.release();
             return Err(ShareError::TooMany { limit: inner.limits.reductions_max });
         }
-        let spec = self.log.as_ref().map_or(0, |_| digest(&contribution.spec));
+        let spec = self.stands_for(&contribution.spec);
         let call = OpenCall { share: Arc::new(share), spec, answer: Some(to) };
         inner.calls.insert(contribution.reduction, call);
         let call = Event::Call(contribution);

@@ -22,7 +22,6 @@ use crate::{
     executor::{Prospects, Share},
     memory::board::{SharedWords, now},
     placing::{self, Placed, Placing},
-    result_log::digest,
 };
 
 /// The machine of this rank, and its calls on the board.
@@ -119,7 +118,10 @@ impl Driver {
                 None
             }
             Ok((share, data)) => {
-                calls.insert(reduction, OpenCall { share: Arc::new(share), spec: 0, answer: Some(to) });
+                calls.insert(
+                    reduction,
+                    OpenCall { share: Arc::new(share), spec: self.stands_for(&spec), answer: Some(to) },
+                );
                 Some(Contribution { reduction, name, spec, data })
             }
         })
@@ -150,7 +152,7 @@ impl Driver {
     pub(super) fn end(self: &Arc<Self>, settled: Settled) {
         let me = self.config.process.rank;
         for (placed, round) in settled.complete {
-            let (reduction, spec) = (placed.reduction, self.log.as_ref().map_or(0, |_| digest(&placed.spec)));
+            let (reduction, spec) = (placed.reduction, self.stands_for(&placed.spec));
             let (to, result) = placing::end(me, placed, &round);
             // A later process goes on from the round, or from the note.
             if self.note_placed(reduction, spec, &result) {

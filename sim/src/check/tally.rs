@@ -46,7 +46,10 @@ impl Tally {
         let has_own = schedule.returns.is_some_and(|returns| returns.own_detectors);
         count("worlds with own detectors", u64::from(has_own));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
-        count("worlds with a board whose ranks come back", u64::from(schedule.board && schedule.returns.is_some()));
+        count(
+            "worlds with a board whose ranks come back",
+            u64::from(schedule.board && schedule.returns.is_some()),
+        );
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));
         count("worlds where results are copied bit by bit", u64::from(schedule.collect_segments > 0));

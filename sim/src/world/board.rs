@@ -142,7 +142,8 @@ impl World {
         if self.process(rank).id.incarnation.0 > 0 {
             *self.seen.entry("complete rounds that a later process has found").or_default() += 1;
         }
-        if let Some(pattern) = spec.kind.pattern() {
+        let receives = spec.delivery.receiver().is_none_or(|receiver| receiver == rank);
+        if let Some(pattern) = spec.kind.pattern().filter(|_| receives) {
             let givers =
                 spec.group.iter().filter(|rank| pattern.source().is_none_or(|source| source == *rank));
             let found = |rank: Rank| {
@@ -155,7 +156,7 @@ impl World {
             let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
             share.collected = vec![row];
             end = End::Received(report);
-        } else if spec.delivery.root().is_none_or(|root| root == rank) {
+        } else if receives {
             let segment = SegmentId { reduction, index: SegmentIndex(0) };
             let own = spec.delivery.root().map(Path::single).unwrap_or_default();
             let source = |rank: Rank| {

@@ -88,7 +88,9 @@ impl World {
         let tells = spec.delivery.root() != Some(rank);
         let listens =
             |rank| !self.is_gone(rank) && !self.facts.deserters.contains_key(&self.process(rank).id);
-        let is_for_somebody = spec.group.iter().any(listens);
+        let candidates = spec.delivery.candidates();
+        let may_receive = |rank: &Rank| candidates.is_empty() || candidates.contains(rank);
+        let is_for_somebody = spec.group.iter().filter(may_receive).any(listens);
         assert!(
             !(tells && is_for_somebody && self.has_placed(rank, reduction)),
             "what {} contributed lies on the board",
@@ -99,7 +101,6 @@ impl World {
             // It was lost, and was to come again.
             return;
         }
-        let candidates = spec.delivery.candidates();
         let receives = |rank: &Rank| !self.is_gone(*rank) && self.facts.heard(*rank, reduction).is_some();
         let somebody_receives = candidates.is_empty() || candidates.iter().any(receives);
         // Where contributions may be missing, it goes on without those who call nothing more.

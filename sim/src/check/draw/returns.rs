@@ -95,7 +95,9 @@ pub(super) fn die_at_the_board(schedule: &mut Schedule, random: &mut ChaCha8Rng,
         return;
     }
     for number in 0..schedule.reductions.len() {
-        let Some(last_us) = schedule.reductions[number].calls.iter().map(|call| call.at_us).max() else { continue };
+        let Some(last_us) = schedule.reductions[number].calls.iter().map(|call| call.at_us).max() else {
+            continue;
+        };
         if random.random_bool(0.4) {
             let rank = random.random_range(0..schedule.ranks());
             let at_us = last_us + random.random_range(0..100 + note_us);
