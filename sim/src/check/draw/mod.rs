@@ -265,10 +265,10 @@ pub fn draw(seed: u64) -> Schedule {
     }
     let mut apart = ChaCha8Rng::seed_from_u64(seed);
     apart.set_stream(25);
-    if schedule.board && schedule.agents && schedule.early_ends.is_empty() && apart.random_bool(0.3) {
+    let is_plain = schedule.early_ends.is_empty() && schedule.segments.is_empty();
+    if schedule.board && schedule.agents && is_plain && apart.random_bool(0.3) {
         returns::bring_back(&mut schedule, &mut apart, weather);
         returns::die_at_the_board(&mut schedule, &mut apart, weather);
-        schedule.segments.clear();
     }
     schedule
 }
