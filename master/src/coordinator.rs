@@ -12,7 +12,7 @@
 //! process only when the connection of that process has broken: behind all messages of the process, and
 //! before the break, as the exit code says more. If only a wrapper has ended, the connection does not break.
 //!
-//! Once a process was declared failed, no round can be complete: the board is closed. Once a reduction is
+//! Once a process was declared failed, no round becomes complete: the board is closed. Once a reduction is
 //! over, its mark on the board is removed.
 
 use alloc::{

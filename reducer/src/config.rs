@@ -136,7 +136,7 @@ impl Config {
 
     /// Largest array, in bytes, that goes on the board: memory that the ranks of one host share, where they
     /// fold without the master; 0 for none. The arrays of all ranks together have at most 4 MiB in any case,
-    /// and 1 MiB if every rank receives the result.
+    /// and 1 MiB if every rank receives the result. Where ranks migrate or are promoted, there is none.
     pub fn board_bytes_max(mut self, bytes: u64) -> Self {
         self.limits.board_bytes_max = bytes;
         self

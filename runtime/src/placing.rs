@@ -43,20 +43,22 @@ pub(crate) struct Placing {
     patience: Patience,
 }
 
-/// The rounds that earlier processes of `me` may not have noted, on the board that the agent holds, `own`. The board is
-/// closed to others.
+/// The rounds that earlier processes of `me` may not have noted, on the board that the agent holds, `own`. It is closed:
+/// no process puts anything there.
 ///
 /// # Errors
-/// It cannot be mapped.
+/// It cannot be had.
 pub(crate) fn reopen(
     me: Rank,
     peers: &[Peer],
     limits: &Limits,
     own: Option<&File>,
 ) -> io::Result<Option<Calls>> {
-    let board =
-        own.filter(|_| can_have(peers, limits)).map(|own| board::map(own, peers.len() as u32)).transpose()?;
-    Ok(board.map(|board| Tickets::new(me, board, limits.board_bytes_max)))
+    if !can_have(peers, limits) {
+        return Ok(None);
+    }
+    let board = board::map(own.ok_or(io::ErrorKind::NotFound)?, peers.len() as u32)?;
+    Ok(Some(Tickets::new(me, board, limits.board_bytes_max)))
 }
 
 impl Placing {

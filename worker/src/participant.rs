@@ -35,9 +35,11 @@ pub struct Participant<M, T> {
 /// Calls that have left the board, and how they ended.
 #[derive(Debug)]
 pub struct Settled<M: AsRef<[AtomicU64]>, T> {
-    /// Calls whose rounds are complete: they end. Where ranks come back, each is [noted](Participant::noted)
-    /// before its rank leaves the round and the application hears of it.
+    /// Calls whose rounds are complete: they end.
     pub complete: Vec<(Ticket<T>, Round<M>)>,
+    /// Whether their outcomes are [noted](Participant::noted) before their rank leaves the rounds, and before the
+    /// application hears of them.
+    pub are_noted: bool,
     /// Calls that are refused: an earlier process has made others in their places.
     pub diverged: Vec<Ticket<T>>,
     /// Whether the machine has heard of something, and may want something done.
@@ -46,7 +48,7 @@ pub struct Settled<M: AsRef<[AtomicU64]>, T> {
 
 impl<M: AsRef<[AtomicU64]>, T> Default for Settled<M, T> {
     fn default() -> Self {
-        Self { complete: Vec::new(), diverged: Vec::new(), has_told: false }
+        Self { complete: Vec::new(), are_noted: false, diverged: Vec::new(), has_told: false }
     }
 }
 
@@ -55,6 +57,7 @@ impl<M: AsRef<[AtomicU64]>, T> Settled<M, T> {
     #[must_use]
     pub fn and(mut self, later: Self) -> Self {
         self.complete.extend(later.complete);
+        self.are_noted |= later.are_noted;
         self.diverged.extend(later.diverged);
         self.has_told |= later.has_told;
         self
@@ -79,7 +82,22 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
 
     /// Whether a call is on the board, or its outcome is being noted.
     pub fn has_placed(&self) -> bool {
-        self.noting > 0 || self.tickets.as_ref().is_some_and(|tickets| !tickets.is_empty())
+        self.noting + self.placed() > 0
+    }
+
+    /// Whether this rank has as many reductions in flight as it may have. To be asked before a call is made that is
+    /// not [placed](Self::place).
+    pub fn is_full(&self) -> bool {
+        self.machine.is_full(self.placed())
+    }
+
+    /// Number of calls that are on the board.
+    fn placed(&self) -> usize {
+        self.tickets.as_ref().map_or(0, Tickets::len)
+    }
+
+    fn may_place(&self, reduction: ReductionId) -> bool {
+        self.machine.may_place(reduction) && !self.is_full()
     }
 
     /// Takes in that the outcome of a complete call is noted.
@@ -100,7 +118,7 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
     /// Whether a call with a body of this many bytes may be put on the board, if there is room.
     pub fn accepts(&self, reduction: ReductionId, spec: &ReductionSpec, bytes: u64) -> bool {
         let accepts = |tickets: &Tickets<M, T>| tickets.accept(reduction, spec, bytes);
-        self.machine.may_place(reduction) && self.tickets.as_ref().is_some_and(accepts)
+        self.may_place(reduction) && self.tickets.as_ref().is_some_and(accepts)
     }
 
     /// Where the latest call lies that is on the board.
@@ -150,9 +168,12 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
     ) -> (Result<bool, Ticket<T>>, Settled<M, T>) {
         let name = ticket.reduction.name;
+        let may_place = self.may_place(ticket.reduction);
         let placed = match &mut self.tickets {
-            Some(tickets) if self.machine.may_place(ticket.reduction) => tickets.place(called, ticket, body),
-            _ => Err(ticket),
+            Some(tickets) if may_place => tickets.place(called, ticket, body),
+            // An earlier process of this rank may have placed it, whatever this one has in flight.
+            Some(tickets) => tickets.find(ticket),
+            None => Err(ticket),
         };
         if placed.is_ok() {
             return (placed, Settled::default());
@@ -180,12 +201,13 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         withdraw: impl Fn(&ReductionId) -> bool,
         mut publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
     ) -> Settled<M, T> {
-        let mut settled = Settled::default();
+        let are_noted = self.machine.notes();
+        let mut settled = Settled { are_noted, ..Settled::default() };
         let off = self.tickets.as_mut().map(|tickets| tickets.settle(withdraw)).unwrap_or_default();
         for (ticket, fate) in off {
             let taken = match fate {
                 Fate::Complete(round) => {
-                    self.noting += usize::from(self.machine.notes());
+                    self.noting += usize::from(are_noted);
                     settled.complete.push((ticket, round));
                     continue;
                 }

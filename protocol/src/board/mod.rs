@@ -220,7 +220,7 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
     /// earlier round yields.
     pub fn is_cleared_for(&self, me: Rank, reduction: ReductionId) -> bool {
         let word = self.state(cell_of(reduction));
-        word.phase() == Phase::Complete && !word.contains(me.0)
+        word.phase() == Phase::Complete && !word.contains(me.0) && self.closed().load(SeqCst) == 0
     }
 
     /// How far a round is to which `me` has contributed.

@@ -47,7 +47,7 @@ pub struct Tickets<M, T> {
 }
 
 impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
-    /// Nothing of `me` lies on `board` yet. Longer bodies than these are not put there.
+    /// This process has put nothing on `board` yet. Longer bodies than these are not put there.
     pub fn new(me: Rank, board: Arc<Board<M>>, bytes_max: u64) -> Self {
         Self { me, board, bytes_max, tickets: Vec::new(), diverged: Vec::new() }
     }
@@ -68,9 +68,11 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         is_first && suits(spec, bytes, self.board.ranks, self.bytes_max)
     }
 
-    /// Whether no call is on the board.
-    pub fn is_empty(&self) -> bool {
-        self.tickets.is_empty() && self.diverged.is_empty()
+    /// Number of calls that are on the board.
+    // Whether there is none asks nobody.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.tickets.len() + self.diverged.len()
     }
 
     /// Puts a contribution on the board, and tells whether its round is complete now: then all are to look, the
@@ -101,10 +103,13 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
     }
 
     /// Goes on with a call in whose place an earlier process of this rank has contributed to a round that is
-    /// complete: the master never hears of that.
+    /// complete: the master never hears of that. Returns true.
+    ///
+    /// # Errors
+    /// Gives the call back if there is no such round.
     // What it gives back is no error.
     #[allow(clippy::result_large_err)]
-    fn find(&mut self, ticket: Ticket<T>) -> Result<bool, Ticket<T>> {
+    pub fn find(&mut self, ticket: Ticket<T>) -> Result<bool, Ticket<T>> {
         let Some(spot) = self.board.unread(self.me, ticket.reduction) else { return Err(ticket) };
         let before = self.board.slot(spot.cell, self.me).read();
         let differs = |before: Contribution| before.name != ticket.name || before.spec != ticket.spec;

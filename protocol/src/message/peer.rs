@@ -20,8 +20,8 @@ pub struct Peer {
     pub region: Option<RegionRef>,
     /// What wakes it up for what is on the board: file descriptor of a pipe in that process.
     pub bell: Option<i32>,
-    /// Where the ranks of one host put short contributions, if this process has made one: file descriptor in
-    /// it.
+    /// Where the ranks of one host put short contributions, if the agent has handed that to this process: file
+    /// descriptor in it.
     pub board: Option<i32>,
     /// Where its server listens, `host:port`.
     pub address: String,

@@ -152,7 +152,7 @@ async fn diverges_from_open(session: Session, meets_open: bool) -> everfold::Res
     }
     let sum = session.reduce("sum", Sum(vec![1u32; 3])).start()?;
     if rank < 2 {
-        // The master has both contributions by then.
+        // Both contributions are there by then, on the board or with the master.
         session.allreduce("both", Sum(vec![1u32])).group(Group::of([0, 1])).await?;
     }
     if rank == 1 {

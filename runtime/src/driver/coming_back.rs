@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Values up to this length are noted on the thread that has heard of them: to wake up another one takes
-/// longer.
+/// longer. What comes of a call on the board is noted on the thread that has folded it.
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
 impl Driver {
@@ -140,15 +140,14 @@ impl Driver {
         })))
     }
 
-    /// Notes how a call on the board has ended, where ranks come back. Returns whether the program may hear of that.
+    /// Notes how a call on the board has ended. Returns whether the program may hear of that.
     pub(super) fn note_placed(
         self: &Arc<Self>,
         reduction: ReductionId,
         spec: u64,
         result: &Result<Completed, CallError>,
     ) -> bool {
-        let Some(log) = self.log.as_ref().filter(|_| self.lock().part.machine().notes()) else { return true };
-        let noted = write_placed(log, reduction, spec, result);
+        let noted = self.log.as_ref().map_or(Ok(()), |log| write_placed(log, reduction, spec, result));
         let may_hear = noted.map_or_else(|reason| self.go_on_unnoted(reason), |()| true);
         self.lock().part.noted();
         may_hear

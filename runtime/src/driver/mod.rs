@@ -301,7 +301,7 @@ impl Driver {
             answer(to, Err(gone.into()));
             return Ok(());
         }
-        if inner.part.machine().is_full() {
+        if inner.part.is_full() {
             share.release();
             return Err(ShareError::TooMany { limit: inner.limits.reductions_max });
         }

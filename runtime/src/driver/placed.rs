@@ -152,10 +152,10 @@ impl Driver {
     pub(super) fn end(self: &Arc<Self>, settled: Settled) {
         let me = self.config.process.rank;
         for (placed, round) in settled.complete {
-            let (reduction, spec) = (placed.reduction, self.stands_for(&placed.spec));
+            let noting = settled.are_noted.then(|| (placed.reduction, self.stands_for(&placed.spec)));
             let (to, result) = placing::end(me, placed, &round);
             // A later process goes on from the round, or from the note.
-            if self.note_placed(reduction, spec, &result) {
+            if noting.is_none_or(|(reduction, spec)| self.note_placed(reduction, spec, &result)) {
                 round.leave();
                 answer(to, result);
             }

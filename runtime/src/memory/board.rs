@@ -81,7 +81,7 @@ impl OwnBoard {
         Ok(Self { board, file, bells: OnceLock::new() })
     }
 
-    /// Its file, to be handed over to the process that shows it to the others.
+    /// Its file, to be handed over to a process.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

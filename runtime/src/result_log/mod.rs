@@ -2,7 +2,8 @@
 //!
 //! Both lie in the rank's [vault](everfold_storage::vault), which the agent of its host holds. A process that
 //! comes in place of one that has died goes on from the checkpoint, does again what that one did, and is
-//! answered from here. Calls that are not here go to the master: nobody has seen how they have ended.
+//! answered from here. Calls that are not here go to the board or the master: no process of this rank
+//! has noted how they have ended.
 //!
 //! # Invariants
 //! - A checkpoint has a [number of calls](Calls) for each name. All calls below it have ended, and what came of

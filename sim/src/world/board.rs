@@ -6,7 +6,6 @@ use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     board::{PATIENCE, Round, Ticket},
     message::{ByteRange, Contribution, Data, Source, Task},
-    report::Refusal,
 };
 use everfold_worker::{
     machine::{End, Gone},
@@ -105,7 +104,7 @@ impl World {
             how(now, &mut worker, &mut |ticket, taken| Some(self.take_off_board(rank, ticket, taken)));
         self.process_mut(rank).worker = Some(worker);
         settled.complete.into_iter().for_each(|(ticket, round)| self.complete(rank, ticket, round));
-        settled.diverged.into_iter().for_each(|ticket| self.refuse_placed(rank, &ticket));
+        assert!(settled.diverged.is_empty(), "programs that come back make the same calls again");
         Some(result)
     }
 
@@ -126,7 +125,10 @@ impl World {
     pub(super) fn forget_placed(&mut self, rank: Rank, gone: Gone) {
         let process = self.process(rank);
         let (id, noting) = (process.id, process.rounds.keys().copied().collect::<Vec<_>>());
-        noting.into_iter().for_each(|reduction| self.note(id, reduction));
+        for reduction in noting {
+            self.note(id, reduction);
+            self.leave_noted(id, reduction);
+        }
         let forgotten = self.process_mut(rank).worker.as_mut().map(Participant::forget).unwrap_or_default();
         for Ticket { reduction, .. } in forgotten {
             self.resolve(rank, reduction, gone.into());
@@ -191,14 +193,6 @@ impl World {
         round.leave();
         self.resolve(rank, reduction, end);
         self.process_mut(rank).release(reduction);
-    }
-
-    /// Ends a call in whose place an earlier process of the rank has made another one.
-    fn refuse_placed(&mut self, rank: Rank, ticket: &Ticket<Data>) {
-        let Ticket { reduction, name, .. } = ticket;
-        let refusal = Refusal::Diverged { rank, name: name.clone(), sequence: reduction.sequence };
-        self.resolve(rank, *reduction, End::Refused(refusal));
-        self.process_mut(rank).release(*reduction);
     }
 
     /// Lets `from` wake up `next` and those behind it, one after the other.

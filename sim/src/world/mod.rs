@@ -419,9 +419,7 @@ impl World {
             Happening::Replay(process) => self.replay(process),
             Happening::Exit(process) => self.exit(process),
             Happening::Note(process, reduction) => self.note(process, reduction),
-            Happening::Noted(process, reduction) => {
-                self.tell_worker(process.rank, Event::Noted(reduction));
-            }
+            Happening::Noted(process, reduction) => self.go_on_noted(process, reduction),
             Happening::Copied(process, number) => self.copied(process, number),
             Happening::Compute(process, segment) => self.compute(process, segment),
             Happening::EndsEarly(process) => self.end_early(process),

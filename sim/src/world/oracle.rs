@@ -89,7 +89,8 @@ impl World {
         let listens =
             |rank| !self.is_gone(rank) && !self.facts.deserters.contains_key(&self.process(rank).id);
         let candidates = spec.delivery.candidates();
-        let may_receive = |rank: &Rank| candidates.is_empty() || candidates.contains(rank);
+        let is_root = spec.delivery.root().is_some();
+        let may_receive = |rank: &Rank| is_root || candidates.is_empty() || candidates.contains(rank);
         let is_for_somebody = spec.group.iter().filter(may_receive).any(listens);
         assert!(
             !(tells && is_for_somebody && self.has_placed(rank, reduction)),

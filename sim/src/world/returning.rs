@@ -2,8 +2,8 @@
 //!
 //! A program makes its calls at their times. A process that comes back makes those again that it has missed,
 //! from its beginning or from its last checkpoint on, in the order in which the first one made them. Of these
-//! it hears from its log how they have ended that are in there; the others go to the master. Only in worlds
-//! where [`Returns`](crate::settings::Returns) says so.
+//! it hears from its log how they have ended that are in there; the others are for the board or the master. Only
+//! in worlds where [`Returns`](crate::settings::Returns) says so.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,6 @@ use std::{
 use everfold_agent::Event as AgentEvent;
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, Timestamp,
-    board::Round,
     message::{Ending, Header, Origin},
 };
 use everfold_worker::{
@@ -25,7 +24,7 @@ use rand::Rng;
 use super::{World, promoting::Standby};
 use crate::{
     agent,
-    board::{Shared, Words},
+    board::Shared,
     events::{Call, Happening, Place},
     faults::Damage,
     process::{Ended, Outcome, Process},
@@ -364,18 +363,26 @@ impl World {
         let Some(outcome) = me.noting.remove(&reduction).filter(|_| me.worker.is_some()) else { return };
         let before = self.comebacks.logs.entry(process.rank).or_default().insert(reduction, outcome);
         assert!(before.is_none(), "I9: what is in the log is not called again");
-        if let Some(round) = self.process_mut(process.rank).rounds.remove(&reduction) {
-            return self.noted_round(process.rank, reduction, round);
-        }
         let at = self.now() + self.note_time();
         self.schedule(at, Happening::Noted(process, reduction));
     }
 
-    /// Goes on with a call on the board whose outcome is noted.
-    fn noted_round(&mut self, rank: Rank, reduction: ReductionId, round: Round<Words>) {
-        let end = self.noted(rank, reduction).expect("it was noted just now").end.clone();
+    /// Lets a process go on that has noted how a call of its has ended.
+    pub(super) fn go_on_noted(&mut self, process: ProcessId, reduction: ReductionId) {
+        if !self.leave_noted(process, reduction) {
+            self.tell_worker(process.rank, Event::Noted(reduction));
+        }
+    }
+
+    /// Lets a process leave the round of a call on the board whose outcome it has noted. Returns whether it was in
+    /// one.
+    pub(super) fn leave_noted(&mut self, process: ProcessId, reduction: ReductionId) -> bool {
+        let rank = process.rank;
+        let Some(round) = self.process_mut(rank).rounds.remove(&reduction) else { return false };
+        let end = self.noted(rank, reduction).expect("it was noted before").end.clone();
         self.process_mut(rank).worker.iter_mut().for_each(Participant::noted);
         self.leave_round(rank, reduction, round, end);
+        true
     }
 
     /// Takes the logs away that went with a host.

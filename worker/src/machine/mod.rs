@@ -245,10 +245,11 @@ impl Worker {
         assert!(before.is_none(), "each call has its own sequence number");
     }
 
-    /// Whether this rank has as many reductions in flight as it may have. To be asked before a call is made:
-    /// one that is refused does not count, or else the others would wait for its number.
-    pub fn is_full(&self) -> bool {
-        self.phase == Phase::Open && self.reductions.len() as u64 >= self.limits.reductions_max
+    /// Whether this rank has as many reductions in flight as it may have, with so many that are `placed` on the board.
+    /// To be asked before a call is made: one that is refused does not count, or else the others would wait for its
+    /// number.
+    pub fn is_full(&self, placed: usize) -> bool {
+        self.phase == Phase::Open && (self.reductions.len() + placed) as u64 >= self.limits.reductions_max
     }
 
     /// The most bytes of a body that comes inlined in this call. Long bodies come inlined only if the rank
@@ -276,9 +277,9 @@ impl Worker {
     /// Whether a call may be put on the board instead: the master hears those of one name in order.
     pub fn may_place(&self, id: ReductionId) -> bool {
         let first = ReductionId { sequence: 0, ..id };
+        let has_ended = |local: &Local| matches!(local.state, State::Serving);
         self.phase == Phase::Open
-            && (self.reductions.len() as u64) < self.limits.reductions_max
-            && self.reductions.range(first..id).next().is_none()
+            && self.reductions.range(first..id).all(|(_, local)| has_ended(local))
             && !self.mirror.recalls_name_of(id)
     }
 
