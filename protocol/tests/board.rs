@@ -263,6 +263,19 @@ fn a_later_process_finds_complete_rounds_that_the_earlier_one_has_not_left() {
 }
 
 #[test]
+fn a_later_process_leaves_rounds_whose_outcomes_are_noted() {
+    let board = board();
+    let contribute = |rank| board.place(Rank(rank), NOW, &entry(&contribution(rank, 0))).unwrap().0;
+    let spots: Vec<_> = (0..RANKS).map(contribute).collect();
+    [0, 2].map(|rank| take(&board, rank, spots[rank as usize], 0));
+    let tickets = Tickets::<_, ()>::new(Rank(1), board.clone(), 1 << 10);
+    tickets.leave_noted(ReductionId::new("sum", 8));
+    assert_eq!(board.stage(Rank(1), spots[1]), Stage::Complete, "that was another one");
+    tickets.leave_noted(ReductionId::new("sum", 0));
+    assert_eq!(place(&board, 0, &contribution(0, 8)), Some(false), "the cell is free again");
+}
+
+#[test]
 fn whoever_sleeps_through_the_end_of_a_round_is_named() {
     let board = board();
     let mut clerk = Clerk::new(board.clone());

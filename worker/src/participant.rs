@@ -7,6 +7,7 @@
 //! - complete ones end, and the machine never hears of them. Where ranks come back, they are open until their
 //!   outcomes are noted;
 //! - with those that the master has taken, the machine goes on as if it had told the master;
+//! - of those that an earlier process of the rank has noted, the rounds are left;
 //! - all others are withdrawn, for the master to be told, before the rank closes its session and when its
 //!   master is lost;
 //! - those of one name are withdrawn before a call of that name goes to the master in a message: it hears a
@@ -134,6 +135,9 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         event: Event,
         publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
     ) -> Settled<M, T> {
+        if let (Event::Recalled(reduction), Some(tickets)) = (&event, &self.tickets) {
+            tickets.leave_noted(*reduction);
+        }
         // A rank that closes asks the master for the end of its calls.
         let is_last = matches!(event, Event::Close | Event::MasterLost);
         let settled = self.settle_with(now, |_| is_last, publish);

@@ -120,6 +120,14 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         Ok(true)
     }
 
+    /// Leaves the round of a call whose outcome an earlier process of this rank has noted, if that process has died
+    /// before it could leave the round.
+    pub fn leave_noted(&self, reduction: ReductionId) {
+        let left = self.board.unread(self.me, reduction);
+        let round = left.and_then(|spot| Round::at(spot, &self.board, self.me));
+        round.into_iter().for_each(Round::leave);
+    }
+
     /// Takes all that waits. Its contributions stay on the board.
     pub fn forget(&mut self) -> impl Iterator<Item = Ticket<T>> {
         self.tickets.drain(..).map(|(_, ticket)| ticket).chain(self.diverged.drain(..))
