@@ -81,6 +81,7 @@ scenarios! {
     a_rank_calls_long_after_its_call_was_refused,
     a_rank_comes_back_while_what_it_has_left_is_damaged,
     a_rank_dies_before_it_has_noted_a_refusal,
+    a_rank_dies_between_its_note_and_leaving_the_round,
     a_rank_dies_before_its_call_is_heard_again,
     a_rank_dies_while_its_result_is_handed_out,
     a_rank_has_noted_a_result_that_another_is_refused,
