@@ -267,7 +267,9 @@ fn a_later_process_leaves_rounds_whose_outcomes_are_noted() {
     let board = board();
     let contribute = |rank| board.place(Rank(rank), NOW, &entry(&contribution(rank, 0))).unwrap().0;
     let spots: Vec<_> = (0..RANKS).map(contribute).collect();
-    [0, 2].map(|rank| take(&board, rank, spots[rank as usize], 0));
+    for rank in [0, 2] {
+        take(&board, rank, spots[rank as usize], 0);
+    }
     let tickets = Tickets::<_, ()>::new(Rank(1), board.clone(), 1 << 10);
     tickets.leave_noted(ReductionId::new("sum", 8));
     assert_eq!(board.stage(Rank(1), spots[1]), Stage::Complete, "that was another one");
