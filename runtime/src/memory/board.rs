@@ -117,7 +117,7 @@ pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     map(&file, peers.len() as u32)
 }
 
-/// The board of a job of so many ranks in this file.
+/// The board of a job of `ranks` ranks in this file.
 pub(crate) fn map(file: &File, ranks: u32) -> io::Result<Arc<Board<SharedWords>>> {
     let words = words(ranks);
     mapping::is_sealed(file)?;

@@ -245,8 +245,8 @@ impl Worker {
         assert!(before.is_none(), "each call has its own sequence number");
     }
 
-    /// Whether this rank has as many reductions in flight as it may have, with so many that are `placed` on the board.
-    /// To be asked before a call is made: one that is refused does not count, or else the others would wait for its
+    /// Whether this rank has as many reductions in flight as it may have, if `placed` more are on the board. To be
+    /// asked before a call is made: one that is refused does not count, or else the others would wait for its
     /// number.
     pub fn is_full(&self, placed: usize) -> bool {
         self.phase == Phase::Open && (self.reductions.len() + placed) as u64 >= self.limits.reductions_max
