@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     address::Address,
-    connection::{BoxStream, prepare},
+    connection::{BoxStream, tcp_socket},
 };
 
 pub(super) async fn resolve(place: &str) -> io::Result<Vec<SocketAddr>> {
@@ -33,13 +33,17 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 async fn connect_any(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let (last, first) = addresses.split_last().ok_or(io::ErrorKind::AddrNotAvailable)?;
     for address in first {
-        match tokio::time::timeout(ADDRESS_TIMEOUT, TcpStream::connect(address)).await {
+        match tokio::time::timeout(ADDRESS_TIMEOUT, connect_to(*address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => tracing::debug!(%address, %error, "trying the next address"),
             Err(_) => tracing::debug!(%address, "no answer; trying the next address"),
         }
     }
-    TcpStream::connect(last).await
+    connect_to(*last).await
+}
+
+async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    tcp_socket(&address)?.connect(address).await
 }
 
 /// Connects once.
@@ -48,11 +52,7 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
 /// Nobody listens there.
 pub async fn connect(address: &Address) -> io::Result<BoxStream> {
     match address {
-        Address::Tcp(place) => {
-            let stream = connect_any(resolve(place).await?).await?;
-            prepare(&stream)?;
-            Ok(Box::new(stream))
-        }
+        Address::Tcp(place) => Ok(Box::new(connect_any(resolve(place).await?).await?)),
         Address::Unix(name) => Ok(Box::new(connect_own(name)?)),
     }
 }

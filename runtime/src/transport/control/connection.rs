@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
@@ -10,7 +10,7 @@ use std::{
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
+    net::{TcpSocket, TcpStream, UnixStream},
 };
 
 /// Bytes both ways.
@@ -97,16 +97,21 @@ pub type BoxStream = Box<dyn Connection>;
 
 /// How a connection finds its pace. Those of many peers meet at one link here: there BBR, which some systems
 /// prefer, leaves single ones behind for tens of milliseconds.
-const CONGESTION_CONTROL: &str = "cubic";
+pub(super) const CONGESTION_CONTROL: &str = "cubic";
 
-/// Messages leave at once, and connections share links.
-pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+/// A socket that is about to connect to `address`, or to listen there. Its messages leave at once, and it
+/// shares links with others.
+///
+/// Sockets that a listener accepts take over how they find their pace. It has to be said beforehand: a
+/// connection that has begun with BBR is paced by timers ever after.
+pub(super) fn tcp_socket(address: &SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_nodelay(true)?;
     // Where it is not allowed, the system's choice stays.
-    if let Err(error) = setsockopt(stream, sockopt::TcpCongestion, &CONGESTION_CONTROL.into()) {
+    if let Err(error) = setsockopt(&socket, sockopt::TcpCongestion, &CONGESTION_CONTROL.into()) {
         tracing::debug!(%error, "no {CONGESTION_CONTROL}");
     }
-    Ok(())
+    Ok(socket)
 }
 
 #[cfg(test)]

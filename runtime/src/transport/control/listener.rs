@@ -9,12 +9,12 @@ use std::{
     },
 };
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use super::{
     address::Address,
     connect::resolve,
-    connection::{BoxStream, prepare},
+    connection::{BoxStream, tcp_socket},
 };
 
 /// Accepts connections at an [`Address`].
@@ -35,7 +35,7 @@ impl Listener {
         match address {
             Address::Tcp(place) => {
                 let address = resolve(place).await?[0];
-                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                let socket = tcp_socket(&address)?;
                 // The launcher of this job may hold the port for it, without listening. If somebody listens
                 // there, the port is not ours, although the system would share it.
                 socket.set_reuseport(true)?;
@@ -62,7 +62,6 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                prepare(&stream)?;
                 Ok((Box::new(stream), address.ip().into()))
             }
             Self::Unix(listener) => {
@@ -100,5 +99,40 @@ impl From<IpAddr> for Origin {
             IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
             address => address,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use nix::sys::socket::{getsockopt, sockopt};
+
+    use super::{
+        super::{connect::connect, connection::CONGESTION_CONTROL},
+        *,
+    };
+
+    /// Whether messages leave at once, and how the connection finds its pace.
+    fn manners(socket: &impl AsFd) -> (bool, String) {
+        let pace = getsockopt(socket, sockopt::TcpCongestion).unwrap();
+        let pace = pace.to_string_lossy().trim_end_matches('\0').to_owned();
+        (getsockopt(socket, sockopt::TcpNoDelay).unwrap(), pace)
+    }
+
+    #[tokio::test]
+    async fn a_listener_accepts_connections_that_behave_as_those_that_are_made() {
+        let here = Address::Tcp("127.0.0.1:0".into());
+        let listener = Listener::bind(&here).await.unwrap();
+        let address = Address::Tcp(listener.tcp_address().unwrap().unwrap().to_string());
+        let (made, accepted) = tokio::join!(connect(&address), listener.accept());
+        let ends = [made.unwrap(), accepted.unwrap().0].map(|stream| stream.into_socket().unwrap());
+        let Listener::Tcp(listener) = listener else { panic!("it listens over TCP") };
+        let manners = [manners(&listener), manners(&ends[0]), manners(&ends[1])];
+        // A connection that begins with another way keeps a part of it: so the listener has to have it.
+        assert!(manners.iter().all(|it| *it == manners[0]), "{manners:?}");
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+        let pace = known.split_whitespace().find(|known| *known == CONGESTION_CONTROL);
+        assert!(manners[0].0 && pace.is_none_or(|pace| manners[0].1 == pace), "{manners:?}");
     }
 }
