@@ -98,7 +98,7 @@ impl Lengths {
         let rung = ladder.rung(rungs.count());
         let (inlined, in_one_go) = (rungs.is_inlined(rung), rungs.is_in_one_go(rung));
         let body = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let segment_bytes = if in_one_go { body } else { length(first, rung) };
+        let segment_bytes = if rungs.is_piece(rung) { body } else { length(first, rung) };
         Cut { segment_bytes, in_one_go, inlined, lesson: Some(Lesson { class, rung, rungs }) }
     }
 

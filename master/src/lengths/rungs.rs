@@ -17,7 +17,7 @@ const SEGMENTS_PER_RANK: u64 = 4;
 const FIRST_BYTES_MAX: u64 = 64 << 10;
 
 /// The most that a segment costs for each rank, beside its bytes: messages, and their processor time.
-const SEGMENT_TIME: Duration = Duration::from_micros(10);
+const SEGMENT_TIME: Duration = Duration::from_micros(20);
 
 /// One rung is better than another only if it takes less by more than this part of the time: a sixteenth.
 pub(super) const NOTICEABLE: u32 = 16;
@@ -82,7 +82,7 @@ impl Rungs {
     ///   known, so that is always tried.
     pub(super) fn may_pay(self, from: usize, to: usize, took: Duration) -> bool {
         let higher = from.max(to);
-        if self.is_inlined(higher) || self.is_in_one_go(higher) && self.body <= FIRST_BYTES_MAX {
+        if self.is_inlined(higher) || self.is_piece(higher) && self.body <= FIRST_BYTES_MAX {
             return true;
         }
         if to < from {
@@ -100,15 +100,21 @@ impl Rungs {
 
     /// How many segments a body has on that rung.
     fn segments(self, rung: usize) -> u64 {
-        match self.is_in_one_go(rung) {
+        match self.is_piece(rung) {
             true => 1,
             false => self.body.div_ceil(length(self.shortest, rung).max(1)).max(1),
         }
     }
 
-    /// Whether one task folds a body that is cut as on this rung.
-    pub(super) fn is_in_one_go(self, rung: usize) -> bool {
+    /// Whether a body is one piece on this rung.
+    pub(super) fn is_piece(self, rung: usize) -> bool {
         rung >= self.cut
+    }
+
+    /// Whether one task folds all partials of a segment: where each rank has one segment at most, it reads
+    /// from all others anyway, and tasks that fold pairs would only be more messages.
+    pub(super) fn is_in_one_go(self, rung: usize) -> bool {
+        self.segments(rung) <= self.ranks
     }
 
     /// Whether a body comes inlined on this rung.
