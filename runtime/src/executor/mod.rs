@@ -51,9 +51,10 @@ use crate::{
     memory::window::{Content, Windows},
 };
 
-/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
+/// Bytes up to which arrays are folded where they arrive, which is mostly on the thread that serves windows and
+/// messages. A hand-over to another thread and back takes about half as long as to fold that many.
 /// Only with predefined operations: the time of others is unknown.
-const ON_THE_SPOT_BYTES: usize = 256 << 10;
+const ON_THE_SPOT_BYTES: usize = 1 << 20;
 
 /// This rank's original in a reduction, its partials, and its result.
 #[derive(Debug)]
