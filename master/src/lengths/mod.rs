@@ -5,10 +5,10 @@
 //! fast links. There it is quicker still to send a body of some ten kilobytes with the message, through the
 //! master, than to have it read. The master does not know the links. So reductions of about the same size are
 //! cut in different ways, *rungs* of a ladder: the lowest has the length that suits slow links
-//! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
-//! task folds, and on the last it comes inlined. A class begins with the longest segments of up to 64 KiB
-//! that are still four for each rank: slow links hardly notice them, and on fast links shorter ones take
-//! several times as long.
+//! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece, and on the
+//! last it comes inlined. Where there are no more segments than ranks, one task folds all partials of each. A
+//! class begins with the longest segments of up to 64 KiB that are still four for each rank: slow links
+//! hardly notice them, and on fast links shorter ones take several times as long.
 //!
 //! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
 //! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link

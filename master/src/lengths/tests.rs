@@ -75,6 +75,15 @@ fn bodies_go_down_where_bytes_cost_most() {
 }
 
 #[test]
+fn one_task_folds_a_segment_where_each_rank_has_one_at_most() {
+    let mut job = Job::default();
+    let took = |cut: &Cut| Duration::from_nanos(20_000_000_000 / cut.segment_bytes);
+    let cuts: Vec<_> = (0..100).map(|_| job.reduce(&spec(256 * K, 4), took)).collect();
+    let in_one_go = |length| cuts.iter().find(|cut| cut.segment_bytes == length * K).map(|cut| cut.in_one_go);
+    assert_eq!([64, 256, 1024].map(in_one_go), [Some(false), Some(true), Some(true)]);
+}
+
+#[test]
 fn what_cannot_pay_is_not_tried() {
     // 32 MiB over links of 500 Mbit/s: 537 ms, of which fewer messages could save 15.
     let mut job = Job::default();
@@ -162,7 +171,7 @@ fn bodies_come_inlined_where_that_is_quicker_and_not_where_it_is_slower() {
     let mut inlined = |count: u32, inlined_us, piece_us, cut_us| {
         let took = |cut: &Cut| match cut {
             Cut { inlined: true, .. } => inlined_us,
-            Cut { in_one_go: true, .. } => piece_us,
+            Cut { segment_bytes, .. } if *segment_bytes == 64 * K => piece_us,
             _ => cut_us,
         };
         let times = (0..count).map(|_| job.reduce(&spec, |cut| Duration::from_micros(took(cut))));
@@ -263,7 +272,7 @@ proptest! {
             prop_assert!(cut.segment_bytes >= first);
             prop_assert!(cut.segment_bytes <= policy.segment_bytes.max(first));
             prop_assert!(cut.segment_bytes == body || cut.segment_bytes % element == 0);
-            prop_assert!(!cut.in_one_go || cut.segment_bytes == body);
+            prop_assert_eq!(cut.in_one_go, body.div_ceil(cut.segment_bytes) <= u64::from(ranks));
         }
     }
 }
