@@ -5,6 +5,7 @@ CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/everfold
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 BIN := $(CARGO_TARGET_DIR)/release
 EXAMPLES := $(BIN)/examples
+DEMO := npb_ep npb_cg 05_survive_failure 07_come_back
 DENY := $(CACHE)/tools/bin/cargo-deny
 TIMELINES ?= $(CACHE)
 SEEDS ?= 100000
@@ -30,7 +31,7 @@ build: setup ## The command and the examples.
 
 # Without RocksDB, whose C++ takes most of a first build: the demo keeps no copies on disk.
 demo: compiler ## NAS EP class A, a 32 MiB reduction beside the bound, and processes that die; with pictures.
-	cargo build --release -p everfold-cli -p everfold-examples --bins --examples --no-default-features
+	cargo build --release -p everfold-cli -p everfold-examples --no-default-features --bins $(DEMO:%=--example %)
 	@scripts/demo "$(EXAMPLES)" "$(BIN)" "$(TIMELINES)"
 
 test: setup ## All tests, and the examples as a user runs them.
