@@ -1,8 +1,8 @@
 //! Beside MPI: a program that `mpirun` has started reduces with both.
 //!
 //! ```text
-//! cargo build --release -p everfold-examples --features mpi --example 06_beside_mpi
-//! mpirun -n 4 --oversubscribe target/release/examples/06_beside_mpi
+//! cargo build --release -p everfold-examples --no-default-features --features mpi --example 06_beside_mpi
+//! mpirun -n 4 --oversubscribe ${CARGO_TARGET_DIR:-target}/release/examples/06_beside_mpi
 //! ```
 //!
 //! A program that uses MPI can go over to everfold one reduction after the other. Its ranks tell each other

@@ -2,13 +2,15 @@
 //! result.
 //!
 //! It fits a line between two kinds of points (logistic regression, gradient descent with momentum). Each rank
-//! has every n-th of the 400 points in `data/points.csv`; one allreduce per step adds up the gradients. The
-//! program says how to kill each of its processes: do so, as often as you like.
+//! has every n-th of the 400 points in `examples/data/points.csv`; one allreduce per step adds up the
+//! gradients. The program says how to kill each of its processes: do so, as often as you like.
 //!
 //! ```text
+//! cargo build --release --example 07_come_back
+//!
 //! 07_come_back                  4 ranks, 1000 steps, slow enough to be killed by hand
 //! 07_come_back --pause-ms 0     as fast as it goes
-//! 07_come_back --generate       prints data/points.csv
+//! 07_come_back --generate       prints examples/data/points.csv
 //!
 //! everfold run -n 4 --checkpoints DIR -- 07_come_back    its checkpoints outlive it: kill everything
 //! everfold run -n 4 --resume DIR -- 07_come_back         goes on from there, to the same bits

@@ -5,6 +5,8 @@
 //! and prints what was located.
 //!
 //! ```text
+//! cargo build --release --example 09_which_is_it
+//!
 //! 09_which_is_it                      4 ranks, for 60 seconds; kill or stop one of them, and see
 //! 09_which_is_it --heavy 2            rank 2 has four times the work: nothing is faulty, and that is said
 //! 09_which_is_it --diverge 2          rank 2 calls with other arguments than the rest

@@ -5,6 +5,8 @@
 //! third within a minute on, a rank goes to another host, and if there is none, the job goes on without it.
 //!
 //! ```text
+//! cargo build --release --example 10_own_detector
+//!
 //! 10_own_detector      4 ranks, of which 1, 2 and 3 kill themselves, one after the other
 //! ```
 //!

@@ -2,7 +2,7 @@
 //!
 //! Its executor could not reach an owner, read damaged bytes, or spoilt its own partial. Living owners that
 //! could not be reached are tried again, damaged data is doubted, and lost partials are put together again,
-//! as after a death: see `recovery`.
+//! as after a death: see `repair`.
 
 use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
 

@@ -13,7 +13,7 @@
 //! | `agreement` | disagreements between its callers |
 //! | `reach` | how it goes on in spite of processes that do not reach each other |
 //! | `result` | how its result reaches its receivers although processes die |
-//! | `recovery` | the consequences of a failure, and how lost partials are put together again |
+//! | `repair` | the consequences of a failure, and how lost partials are put together again |
 //! | `failed` | tasks that came to nothing |
 //! | `returning` | the part of a rank that comes back |
 //! | `copying` | when an original gets its replica |
@@ -29,7 +29,7 @@ mod failed;
 mod pieces;
 mod pipelined;
 mod reach;
-mod recovery;
+mod repair;
 mod result;
 mod returning;
 mod segment;

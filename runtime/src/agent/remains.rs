@@ -85,7 +85,7 @@ pub struct Left {
 }
 
 /// So much is copied on the spot. The thread that serves also answers the master's pings.
-const ON_THE_SPOT_BYTES: u64 = 128 << 10;
+const COPIED_ON_THE_SPOT_BYTES: u64 = 128 << 10;
 
 impl Shelf for Left {
     async fn read(
@@ -98,7 +98,7 @@ impl Shelf for Left {
         let region = self.remains.0.get(&self.process).map(|region| region.clone());
         let region = region.ok_or(WindowError::Released)?;
         let read = move || copy(&region, window, generation, range, at);
-        if range.len <= ON_THE_SPOT_BYTES {
+        if range.len <= COPIED_ON_THE_SPOT_BYTES {
             return read();
         }
         let read = tokio::task::spawn_blocking(read).await;
