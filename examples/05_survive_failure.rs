@@ -5,12 +5,14 @@
 //! cargo run --release --example 05_survive_failure -- --timeline death.svg
 //! ```
 //!
-//! Eight ranks contribute 32 MiB each; one of them is late. Before it comes, rank 3 is killed, and with it
-//! goes what it has folded so far. That is put together again from copies that others have. Rank 1 receives
-//! the sum, checks every element of it, and draws what has happened. Then the survivors go on without rank 3.
+//! Eight ranks contribute 32 MiB each; one of them is late. Before it comes, rank 3 is killed. The agent of
+//! its host holds its memory, and lends what rank 3 has contributed and folded so far. What it was folding is
+//! put together again. Rank 1 receives the sum, checks every element of it, and draws what has happened. Then
+//! the survivors go on without rank 3.
 //!
-//! With `--victim 1`, rank 0 receives the sum in its place. With `--protection none`, or `--after 1`, there
-//! may be no copy yet of what rank 3 has contributed: then everyone hears whose contribution is lost, and
+//! With `--victim 1`, rank 0 receives the sum in its place. On several hosts, a whole one may be lost, with
+//! its agent: then a replica takes the place of what rank 3 has contributed. If there is none, because of
+//! `--protection none` or because the host was lost too soon, everyone hears whose contribution is lost, and
 //! goes on as well.
 
 use clap::Parser;
@@ -32,13 +34,14 @@ struct Arguments {
     /// The rank that dies.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..8))]
     victim: u32,
-    /// When it dies, in milliseconds after it has contributed; if not given, when a replica should be there.
+    /// When it dies, in milliseconds after it has contributed; if not given, after as long as a reduction
+    /// takes.
     #[arg(long, value_name = "MS")]
     after: Option<u64>,
     /// Numbers in the array of each rank, 8 bytes each.
     #[arg(long, default_value_t = 1 << 22)]
     elements: usize,
-    /// What of a contribution outlives its process: none, memory, disk or commit-first.
+    /// What of a contribution outlives its host: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value = "memory")]
     protection: Protection,
     /// Draws what has happened.
@@ -56,7 +59,7 @@ const DIGITS: usize = 100;
 fn main() -> everfold::Result<()> {
     let arguments = Arguments::parse();
     // A killed process would give the whole job its exit code. Here it is the survivors that count.
-    // Over TCP a process takes its memory with it when it dies, as if each had a host of its own.
+    // Over TCP ranks of one host read each other as those of several hosts do.
     let launch = Launch::from_env_or_local(arguments.ranks).transport(Transport::Tcp).survive_deaths();
     everfold::launch(launch, move |session| run(session, arguments))
 }
@@ -116,7 +119,8 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
                 println!("rank {victim} had received the sum when it died");
             }
         }
-        // Too early, or no copy is left: everyone hears it, and whose contribution it is.
+        // It had not called yet, or its host is lost and there is no replica: everyone hears whose
+        // contribution it is.
         Err(error @ ReduceError::Refused(_)) if session.rank() == 0 => println!("no sum: {error}"),
         Err(ReduceError::Refused(_)) => {}
         Err(error) => return Err(error.into()),
@@ -136,8 +140,7 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
 
 /// Rank r writes byte r of each number, so that the sum tells for each rank whether it counts, and how often.
 ///
-/// Processes of one host map the array, unless they are told to use TCP. Shared memory outlives its process,
-/// so that even `--protection none` loses nothing.
+/// It lies in memory that the agent holds, too, so that it outlives its process.
 fn contribution(session: &Session, elements: usize) -> Sum<Array<u64>> {
     let mut array = session.array(elements);
     let unit = 1 << (8 * session.rank().index());
