@@ -26,10 +26,13 @@ use crate::{
 const RESPONSE: Duration = Duration::from_millis(800);
 /// What is read to measure a link: more than the burst that limited links let pass, and short on any of them.
 const LINK_BYTES: usize = 1 << 20;
-/// How often each of the two links is measured that are compared; between which ratios they are then measured
-/// once more; and how long one measurement takes at most.
-const LINK_TRIES: u32 = 2;
+/// How often each of the two links is measured at most that are compared.
+const LINK_TRIES_MAX: u32 = 3;
+/// Below this ratio, one measurement of each is enough if nothing is lost.
+const LINK_WELL: f64 = 1.5;
+/// Between these ratios, two of each are not enough.
 const LINK_DOUBT: Range<f64> = 2.0..6.0;
+/// How long one measurement takes at most.
 const LINK_PATIENCE: Duration = Duration::from_millis(180);
 /// They come in blocks. Behind each of them stands how fast all was delivered so far, in bytes per second,
 /// and how many packets were sent again: a link that loses some may be too slow for all blocks.
@@ -61,12 +64,12 @@ pub(super) async fn response(config: Arc<AgentConfig>, host: HostRef) -> Answer 
 pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<HostRef>) -> Answer {
     let Some(other) = other else { return Answer(vec![(Reading::Answers, 1.0)]) };
     let (mut suspected, mut usual) = (Measured::default(), Measured::default());
-    for again in 0..=LINK_TRIES {
-        if again == LINK_TRIES && !suspected.compared(&usual).is_some_and(|it| LINK_DOUBT.contains(&it)) {
-            break;
-        }
+    for tries in 1..=LINK_TRIES_MAX {
         usual.take(measure(&config, &other).await);
         suspected.take(measure(&config, &host).await);
+        if suspected.is_decided(&usual, tries) {
+            break;
+        }
     }
     let mut readings = vec![(Reading::Answers, 1.0)];
     readings.extend(suspected.loss.map(|loss| (Reading::LinkLoss, loss)));
@@ -106,6 +109,15 @@ impl Measured {
         // A starving process takes long, and a busy link delivers unevenly: only both together speak against
         // the link.
         Some((passed / usual_passed).min(delivered / usual_delivered))
+    }
+
+    /// Whether another try would hardly say anything else.
+    fn is_decided(&self, usual: &Self, tries: u32) -> bool {
+        let (slowness, loses) = (self.compared(usual), self.loss.is_none_or(|loss| loss > 0.0));
+        match tries {
+            1 => !loses && slowness.is_some_and(|it| it < LINK_WELL),
+            _ => !slowness.is_some_and(|it| LINK_DOUBT.contains(&it)),
+        }
     }
 }
 
@@ -173,12 +185,14 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
     let mut stream = tokio::net::TcpStream::from_std(stream)?;
     send_late(&stream);
     let sending = async {
-        let block = [0; BLOCK_BYTES];
+        // A trailer goes out together with the next block, but for the last one.
+        let mut next = vec![0; BLOCK_BYTES];
         for _ in 0..LINK_BYTES / BLOCK_BYTES {
-            stream.write_all(&block).await?;
+            stream.write_all(&next).await?;
             let (rate, resent) = delivered(&stream);
-            stream.write_all(&[&rate.to_le_bytes()[..], &resent.to_le_bytes()].concat()).await?;
+            next = [&rate.to_le_bytes()[..], &resent.to_le_bytes(), &[0; BLOCK_BYTES]].concat();
         }
+        stream.write_all(&next[..TRAILER_BYTES]).await?;
         stream.shutdown().await
     };
     // Who measures has given up by then.
@@ -232,6 +246,20 @@ pub(super) async fn disk() -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_is_well_is_measured_once() {
+        let usual = Measured { best: Some([0.01; 2]), loss: Some(0.0) };
+        let link = |slowness: f64, loss| Measured { best: Some([0.01 * slowness; 2]), loss };
+        assert!(link(1.2, Some(0.0)).is_decided(&usual, 1));
+        assert!(!link(1.2, Some(0.01)).is_decided(&usual, 1), "it loses packets");
+        assert!(!link(1.2, None).is_decided(&usual, 1), "who knows what it loses");
+        assert!(!link(1.6, Some(0.0)).is_decided(&usual, 1), "it may be slow");
+        assert!(!Measured::default().is_decided(&usual, 1), "nothing came");
+        assert!(link(1.6, Some(0.0)).is_decided(&usual, 2));
+        assert!(!link(3.0, Some(0.0)).is_decided(&usual, 2), "near the threshold");
+        assert!(link(10.0, Some(0.0)).is_decided(&usual, 2));
+    }
 
     #[test]
     fn a_link_that_is_too_slow_for_all_blocks_still_tells_its_losses() {
