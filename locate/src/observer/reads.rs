@@ -71,6 +71,8 @@ struct Pair {
     usual: Option<f64>,
     /// What was measured last, and when.
     last: Option<(Timestamp, f64)>,
+    /// When that began, if it was read at a time: a read that took seconds was slow all the while.
+    begun: Timestamp,
     /// How many times longer than usual that was.
     ratio: f64,
     /// Since when, and in how many measurements in a row, it was slow.
@@ -96,6 +98,7 @@ impl Pair {
         }
         if self.bytes >= MEASURED_BYTES || self.took >= MEASURED_TIME {
             self.last = Some((now, self.took.as_nanos() as f64 / self.bytes as f64));
+            self.begun = now - self.took;
             (self.took, self.bytes) = (Duration::ZERO, 0);
         }
     }
@@ -110,9 +113,9 @@ impl Pair {
     }
 
     /// Takes in what was measured last, and how many times longer it was than it should have been.
-    fn compare(&mut self, now: Timestamp, time: f64, ratio: f64) {
+    fn compare(&mut self, time: f64, ratio: f64) {
         self.ratio = ratio;
-        let (since, times) = self.slow.unwrap_or((now, 0));
+        let (since, times) = self.slow.unwrap_or((self.begun, 0));
         self.slow = (self.ratio >= SLOW).then_some((since, times + 1));
         let usual = self.usual.map_or(time, |usual| usual + FORGET * (time - usual).max(0.0));
         self.usual = Some(usual.min(time));
@@ -182,7 +185,7 @@ impl Reads {
             let Some(pair) = self.pairs.get_mut(link).filter(|_| *at == now) else { continue };
             let is_behind = quick.is_none_or(|quick| *time >= BEHIND * quick);
             let to_past = if is_behind { pair.to_past(*time) } else { 1.0 };
-            pair.compare(now, *time, to_peers.as_ref().map_or(to_past, |ratios| ratios[index].max(to_past)));
+            pair.compare(*time, to_peers.as_ref().map_or(to_past, |ratios| ratios[index].max(to_past)));
         }
         let is_new = |link: &(Host, Host)| {
             self.pairs.get(link).is_some_and(|pair| pair.last.is_some_and(|(at, _)| at == now))

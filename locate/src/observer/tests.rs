@@ -223,6 +223,29 @@ fn a_link_that_is_so_slow_that_little_is_read_is_named_as_soon() {
 }
 
 #[test]
+fn a_read_that_took_long_was_slow_all_the_while_but_one_is_not_enough() {
+    let mut job = Job::new();
+    for _ in 0..10 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (2, 4)] {
+            (0..3).for_each(|_| job.read(to, from, MS * 40));
+        }
+        job.pass(MS * 500);
+    }
+    let slow_step = |job: &mut Job| {
+        job.pass(MS * 500);
+        for (from, to) in [(0, 4), (4, 6), (6, 0)] {
+            job.read(to, from, MS * 40);
+        }
+        job.read(4, 2, MS * 900);
+        job.pass(MS * 500);
+    };
+    slow_step(&mut job);
+    assert_eq!(job.kinds(), []);
+    slow_step(&mut job);
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
+}
+
+#[test]
 fn of_what_is_read_from_several_hosts_at_once_only_the_slow_link_is_named() {
     let mut job = Job::new();
     for _ in 0..10 {
