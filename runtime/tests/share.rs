@@ -121,6 +121,32 @@ async fn nothing_is_folded_into_an_object_that_is_the_result() {
     assert_eq!(object.downcast::<Text>().unwrap().0, "012");
 }
 
+/// Invariant I4: all sources are decoded before the first is combined.
+#[tokio::test]
+async fn a_source_that_cannot_be_decoded_leaves_the_object_as_it_was() {
+    let windows = Arc::new(Windows::new(None));
+    let peers = peers(&windows);
+    let kind = BodyKind::Object { type_name: "text".to_owned() };
+    let body = Body::Object(Box::new(Text("1".into())));
+    let (share, _) =
+        Share::new(ME, &spec(kind), body, &windows, &Limits::default(), Prospects::default()).unwrap();
+    let share = Arc::new(share);
+    let good = || task(ReductionId { name: 1, sequence: 0 }, ByteRange { start: 0, len: 0 }, text(b"0"));
+    let mut spoilt = good();
+    let (process, path) = (ProcessId::first(2), Path::single(Rank(2)));
+    spoilt.sources.push(Source { process, path, data: text(&[0xff]) });
+    let error = execute(&share, &peers, spoilt).await.unwrap_err();
+    assert_eq!(error.culprit, process);
+    let (Data::Inline(folded), _) = execute(&share, &peers, good()).await.unwrap() else {
+        panic!("a short object comes inlined")
+    };
+    assert_eq!(folded, b"01"[..]);
+}
+
+fn text(bytes: &'static [u8]) -> Data {
+    Data::Inline(bytes.into())
+}
+
 #[tokio::test]
 async fn nothing_is_folded_into_an_array_that_is_the_result() {
     let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 3 };

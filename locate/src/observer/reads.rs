@@ -27,7 +27,8 @@ const BYTES_LEAST: u64 = 64 << 10;
 const MEASURED_BYTES: u64 = 2 * BYTES_LEAST;
 const MEASURED_TIME: Duration = Duration::from_millis(100);
 /// For how long, and in how many measurements in a row, reads have to be slow. By then it is known whether a
-/// host starves, which makes its reads slow, too.
+/// host starves, which makes its reads slow, too. A single stall is not enough: of the time that the first
+/// measurement took, at most half of this counts.
 const SLOW_TIME: Duration = Duration::from_millis(1500);
 const SLOW_LEAST: u32 = 2;
 /// A measurement that is older says nothing about a link any more.
@@ -71,8 +72,8 @@ struct Pair {
     usual: Option<f64>,
     /// What was measured last, and when.
     last: Option<(Timestamp, f64)>,
-    /// When that began, if it was read at a time: a read that took seconds was slow all the while.
-    begun: Timestamp,
+    /// From when on that counts as slow if it is: a read that took a second was slow all the while.
+    counts_from: Timestamp,
     /// How many times longer than usual that was.
     ratio: f64,
     /// Since when, and in how many measurements in a row, it was slow.
@@ -98,7 +99,7 @@ impl Pair {
         }
         if self.bytes >= MEASURED_BYTES || self.took >= MEASURED_TIME {
             self.last = Some((now, self.took.as_nanos() as f64 / self.bytes as f64));
-            self.begun = now - self.took;
+            self.counts_from = now - self.took.min(SLOW_TIME / 2);
             (self.took, self.bytes) = (Duration::ZERO, 0);
         }
     }
@@ -115,7 +116,7 @@ impl Pair {
     /// Takes in what was measured last, and how many times longer it was than it should have been.
     fn compare(&mut self, time: f64, ratio: f64) {
         self.ratio = ratio;
-        let (since, times) = self.slow.unwrap_or((self.begun, 0));
+        let (since, times) = self.slow.unwrap_or((self.counts_from, 0));
         self.slow = (self.ratio >= SLOW).then_some((since, times + 1));
         let usual = self.usual.map_or(time, |usual| usual + FORGET * (time - usual).max(0.0));
         self.usual = Some(usual.min(time));

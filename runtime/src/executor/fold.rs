@@ -37,7 +37,7 @@ use crate::{
 
 impl Share {
     /// Executes `task`: reads its sources and folds them into this rank's partial. `done` hears where that is
-    /// readable and its counters, or the culprit; then the partial is as it was.
+    /// readable and its counters, or the culprit. Then the partial is as it was, unless the fault is `Torn`.
     pub async fn execute(
         self: Arc<Self>,
         peers: &Peers,

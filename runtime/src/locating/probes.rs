@@ -26,9 +26,9 @@ use crate::{
 const RESPONSE: Duration = Duration::from_millis(800);
 /// What is read to measure a link: more than the burst that limited links let pass, and short on any of them.
 const LINK_BYTES: usize = 1 << 20;
-/// How often each of the two links is measured at most that are compared.
+/// How often each of the two compared links is measured at most.
 const LINK_TRIES_MAX: u32 = 3;
-/// Below this ratio, one measurement of each is enough if nothing is lost.
+/// Below these ratios, of both times, one measurement of each is enough if nothing is lost.
 const LINK_WELL: f64 = 1.5;
 /// Between these ratios, two of each are not enough.
 const LINK_DOUBT: Range<f64> = 2.0..6.0;
@@ -103,20 +103,26 @@ impl Measured {
         self.loss = self.loss.into_iter().chain(loss).reduce(f64::max);
     }
 
-    /// How many times the time of another link it takes.
+    /// How many times the time of another link it takes, by each of the two times.
+    fn ratios(&self, usual: &Self) -> Option<[f64; 2]> {
+        let (mine, usual) = (self.best?, usual.best?);
+        Some([0, 1].map(|at| mine[at] / usual[at]))
+    }
+
+    /// How many times the time of another link it takes. A starving process takes long, and a busy link
+    /// delivers unevenly: only both times together speak against the link.
     fn compared(&self, usual: &Self) -> Option<f64> {
-        let ([passed, delivered], [usual_passed, usual_delivered]) = (self.best?, usual.best?);
-        // A starving process takes long, and a busy link delivers unevenly: only both together speak against
-        // the link.
-        Some((passed / usual_passed).min(delivered / usual_delivered))
+        self.ratios(usual).map(|[passed, delivered]| passed.min(delivered))
     }
 
     /// Whether another try would hardly say anything else.
     fn is_decided(&self, usual: &Self, tries: u32) -> bool {
-        let (slowness, loses) = (self.compared(usual), self.loss.is_none_or(|loss| loss > 0.0));
         match tries {
-            1 => !loses && slowness.is_some_and(|it| it < LINK_WELL),
-            _ => !slowness.is_some_and(|it| LINK_DOUBT.contains(&it)),
+            1 => {
+                self.loss == Some(0.0)
+                    && self.ratios(usual).is_some_and(|both| both.iter().all(|it| *it < LINK_WELL))
+            }
+            _ => !self.compared(usual).is_some_and(|it| LINK_DOUBT.contains(&it)),
         }
     }
 }
@@ -256,6 +262,8 @@ mod tests {
         assert!(!link(1.2, None).is_decided(&usual, 1), "who knows what it loses");
         assert!(!link(1.6, Some(0.0)).is_decided(&usual, 1), "it may be slow");
         assert!(!Measured::default().is_decided(&usual, 1), "nothing came");
+        let paused = Measured { best: Some([0.04, 0.01]), loss: Some(0.0) };
+        assert!(!link(5.0, Some(0.0)).is_decided(&paused, 1), "the other one was read with a pause");
         assert!(link(1.6, Some(0.0)).is_decided(&usual, 2));
         assert!(!link(3.0, Some(0.0)).is_decided(&usual, 2), "near the threshold");
         assert!(link(10.0, Some(0.0)).is_decided(&usual, 2));

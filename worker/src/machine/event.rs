@@ -97,7 +97,7 @@ pub enum Event {
     MasterLost,
 }
 
-/// Why a task was not done. The partial it was to grow is as it was (I4).
+/// Why a task was not done. The partial it was to grow is as it was (I4), unless the fault is `Torn`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("data of {culprit}: {reason}")]
 pub struct ExecutionError {
