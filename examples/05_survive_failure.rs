@@ -140,7 +140,7 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
 
 /// Rank r writes byte r of each number, so that the sum tells for each rank whether it counts, and how often.
 ///
-/// It lies in memory that the agent holds, too, so that it outlives its process.
+/// The array lies in memory that the agent holds, too, so it outlives its process.
 fn contribution(session: &Session, elements: usize) -> Sum<Array<u64>> {
     let mut array = session.array(elements);
     let unit = 1 << (8 * session.rank().index());

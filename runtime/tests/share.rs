@@ -47,6 +47,10 @@ impl Object for Text {
     }
 }
 
+fn text(bytes: &'static [u8]) -> Data {
+    Data::Inline(bytes.into())
+}
+
 fn spec(kind: BodyKind) -> ReductionSpec {
     ReductionSpec {
         group: Path::range(0, 3),
@@ -141,10 +145,6 @@ async fn a_source_that_cannot_be_decoded_leaves_the_object_as_it_was() {
         panic!("a short object comes inlined")
     };
     assert_eq!(folded, b"10"[..]);
-}
-
-fn text(bytes: &'static [u8]) -> Data {
-    Data::Inline(bytes.into())
 }
 
 #[tokio::test]

@@ -192,13 +192,15 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
     send_late(&stream);
     let sending = async {
         // A trailer goes out together with the next block, but for the last one.
-        let mut next = vec![0; BLOCK_BYTES];
-        for _ in 0..LINK_BYTES / BLOCK_BYTES {
-            stream.write_all(&next).await?;
+        let mut next = vec![0; TRAILER_BYTES + BLOCK_BYTES];
+        stream.write_all(&next[TRAILER_BYTES..]).await?;
+        for block in 1..=LINK_BYTES / BLOCK_BYTES {
             let (rate, resent) = delivered(&stream);
-            next = [&rate.to_le_bytes()[..], &resent.to_le_bytes(), &[0; BLOCK_BYTES]].concat();
+            next[..8].copy_from_slice(&rate.to_le_bytes());
+            next[8..TRAILER_BYTES].copy_from_slice(&resent.to_le_bytes());
+            let is_last = block == LINK_BYTES / BLOCK_BYTES;
+            stream.write_all(if is_last { &next[..TRAILER_BYTES] } else { &next }).await?;
         }
-        stream.write_all(&next[..TRAILER_BYTES]).await?;
         stream.shutdown().await
     };
     // Who measures has given up by then.
