@@ -18,7 +18,7 @@ mod event;
 pub mod replicas;
 
 use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     vec::Vec,
 };
 
@@ -36,6 +36,9 @@ pub const FIRST_RANK: Rank = Rank(0);
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
     processes: BTreeMap<ProcessId, Held>,
+    /// Processes that are connected, by the latest connection of each, also if they seem to have ended: what was
+    /// started here may have started the process that is connected.
+    connected: BTreeMap<ProcessId, u64>,
     /// Processes whose memory was released while they may have lived, and their connections.
     released: BTreeMap<ProcessId, u64>,
     /// First processes that were started here, and have not come yet.
@@ -130,6 +133,10 @@ impl Agent {
                 if self.processes.get(&process) == Some(&Held::Here(number)) {
                     self.processes.insert(process, Held::Gone(number));
                 }
+                if self.connected.get(&process) == Some(&number) {
+                    self.connected.remove(&process);
+                    self.start_next(process.rank);
+                }
             }
             Event::Vanished(connection) => {
                 if self.is_latest(connection) {
@@ -215,6 +222,7 @@ impl Agent {
 
     fn welcome(&mut self, Connection { process, number }: Connection) {
         self.processes.insert(process, Held::Here(number));
+        self.connected.insert(process, number);
         self.released.remove(&process);
         self.awaited.remove(&process);
         self.running.insert(process.rank, process);
@@ -230,20 +238,26 @@ impl Agent {
         }
     }
 
-    /// Starts a process, once the earlier one of its rank has ended.
+    /// Starts a process, once the earlier one of its rank has ended and is connected no more: both would write
+    /// to the same vault.
     fn start(&mut self, start: Start) {
-        let process = start.process;
-        match self.running.entry(process.rank) {
-            Entry::Occupied(_) => drop(self.starts.insert(process.rank, start)),
-            Entry::Vacant(place) => {
-                place.insert(process);
-                let Start { origin, stands_by, .. } = start;
-                if stands_by {
-                    self.standbys.insert(process);
-                }
-                self.actions.push_back(Action::Start { process, origin, stands_by });
-            }
+        let rank = start.process.rank;
+        self.starts.insert(rank, start);
+        self.start_next(rank);
+    }
+
+    /// Starts the process of a rank that is to be started, if no earlier one is left.
+    fn start_next(&mut self, rank: Rank) {
+        let mut connected = self.connected.range(ProcessId::first(rank)..).take_while(|it| it.0.rank == rank);
+        if self.running.contains_key(&rank) || connected.next().is_some() {
+            return;
         }
+        let Some(Start { process, origin, stands_by }) = self.starts.remove(&rank) else { return };
+        self.running.insert(rank, process);
+        if stands_by {
+            self.standbys.insert(process);
+        }
+        self.actions.push_back(Action::Start { process, origin, stands_by });
     }
 
     /// Lets a process that stands by take the place of the one that it has followed.
@@ -290,9 +304,7 @@ impl Agent {
             self.running.remove(&process.rank);
         }
         self.tell(FromAgent::Ended { process, ending });
-        if let Some(next) = self.starts.remove(&process.rank) {
-            self.start(next);
-        }
+        self.start_next(process.rank);
     }
 
     /// Tells the master, as soon as there is a way to it.

@@ -345,8 +345,9 @@ fn a_standby_that_ends_leaves_nothing_and_one_that_nobody_needs_is_ended() {
     assert_eq!(after(&mut agent, order((next, origin.clone()))), [], "the first one has not ended");
     let ended = Action::Tell(FromAgent::Ended { process, ending: Ending::Signal(9) });
     let started = Action::Start { process: next, origin: Some(origin), stands_by: true };
-    let released = [Action::Release(process), Action::Thin(process), ended, started];
+    let released = [Action::Release(process), Action::Thin(process), ended];
     assert_eq!(after(&mut agent, Event::Ended(process, Ending::Signal(9))), released);
+    assert_eq!(after(&mut agent, Event::HungUp(by(process))), [started]);
     assert!(!agent.holds(process));
     let farewell = after(&mut agent, Event::Master(ToAgent::Farewell));
     assert_eq!(farewell, [Action::End(next), Action::Done], "nobody promotes it");
@@ -366,5 +367,22 @@ fn a_standby_that_waits_for_the_end_of_another_process_may_be_promoted_or_called
     assert_eq!(after(&mut agent, Event::Master(ToAgent::Promote { process })), []);
     let ended = Action::Tell(FromAgent::Ended { process: earlier, ending: Ending::Unknown });
     let started = Action::Start { process, origin: Some(origin), stands_by: false };
-    assert_eq!(after(&mut agent, Event::Ended(earlier, Ending::Unknown)), [ended, started]);
+    assert_eq!(after(&mut agent, Event::Ended(earlier, Ending::Unknown)), [ended]);
+    assert_eq!(after(&mut agent, Event::HungUp(by(earlier))), [started]);
+}
+
+#[test]
+fn a_rank_is_not_started_beside_a_process_that_a_wrapper_has_left_behind() {
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let (later, next) = (Connection { process: TWO, number: 1 }, standby(1).0);
+    after(&mut agent, Event::Hailed(by(TWO)));
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::End { process: TWO })), [Action::End(TWO)]);
+    let ended = Action::Tell(FromAgent::Ended { process: TWO, ending: Ending::Signal(9) });
+    assert_eq!(after(&mut agent, Event::Ended(TWO, Ending::Signal(9))), [ended], "the wrapper has");
+    let start = Event::Master(ToAgent::Start { process: next, origin: None });
+    assert_eq!(after(&mut agent, start), [], "the process is still connected");
+    assert_eq!(after(&mut agent, Event::HungUp(later)), [], "that was another connection");
+    let started = Action::Start { process: next, origin: None, stands_by: false };
+    assert_eq!(after(&mut agent, Event::HungUp(by(TWO))), [started]);
 }

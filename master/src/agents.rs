@@ -115,6 +115,19 @@ impl Agents {
         self.standings.get(&agent) == Some(&Standing::Lost)
     }
 
+    /// Whether a process was on another host than that of `agent` before, which is lost.
+    pub fn was_lost_before(&self, process: ProcessId, agent: AgentId) -> bool {
+        self.of(process).is_some_and(|before| before != agent && self.is_lost(before))
+    }
+
+    /// Takes in that the host is back with which a process was lost, and has another agent: it counts in its
+    /// domain once.
+    pub fn replace_host_of(&mut self, process: ProcessId) {
+        if let Some(lost) = self.of(process).filter(|agent| self.is_lost(*agent)) {
+            self.domains.remove(&lost);
+        }
+    }
+
     /// The domain of an agent that is lost, and the ranks there, if it had several hosts and all are lost.
     pub fn lost_domain(&self, agent: AgentId) -> Option<(String, Path)> {
         let domain = self.domains.get(&agent)?;

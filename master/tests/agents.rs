@@ -48,7 +48,11 @@ fn window() -> Data {
 
 impl Job {
     fn new() -> Self {
-        let limits = Limits { ping_interval: Duration::from_millis(500), ..Limits::default() };
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
+        let limits = Limits { ping_interval: Duration::from_millis(500), ..limits };
         let policy =
             Policy { limits, segment_bytes: 1 << 16, segment_bytes_min: 1 << 16, ..Policy::default() };
         let mut job = Self { master: Master::new(Timestamp::ZERO, JOB, RANKS, policy), now: Timestamp::ZERO };
@@ -202,6 +206,37 @@ fn with_an_agent_its_host_is_lost() {
     assert!(job.hear(Event::AgentLost(agent(1))).is_empty(), "it is known");
     let actions = job.hear(Event::Agent(agent(1), FromAgent::Pong { number: 1 }));
     assert_eq!(actions, [Action::DisconnectAgent(agent(1))], "it is given up");
+}
+
+#[test]
+fn a_host_that_comes_back_has_started_its_ranks_in_vain() {
+    let here = agent(7);
+    let moved = |rank| (here, ToAgent::Moved { process: process(rank) });
+    let comes = |job: &mut Job| {
+        let ranks = [1, 2, 3].map(Rank).into_iter().collect();
+        job.hear(Event::Agent(here, FromAgent::Join(Lodging::default())));
+        to_agents(&job.hear(Event::Agent(here, FromAgent::Expects { ranks })))
+    };
+    let mut job = Job::new();
+    job.hear(Event::AgentLost(agent(1)));
+    assert_eq!(comes(&mut job), [], "no rank could come to it");
+    let job = || Job::with(Limits { replica_bytes_max: 1 << 20, ..Limits::default() });
+    let mut early = job();
+    assert_eq!(comes(&mut early), [], "its loss is not known yet");
+    assert_eq!(to_agents(&early.hear(Event::AgentLost(agent(1)))), [moved(2), moved(3)]);
+    let mut job = job();
+    job.hear(Event::AgentLost(agent(1)));
+    assert_eq!(comes(&mut job), [moved(2), moved(3)], "rank 1 lives on another host");
+    for (rank, is_told) in [(2, true), (1, false)] {
+        let agent = Some(AgentRef { id: here, address: String::new() });
+        let (process, address, domain) = (process(rank), String::new(), None);
+        let (region, bell, board) = (None, None, None);
+        let peer = Peer { process, host: 7, pid: 1, region, bell, board, address, domain, agent };
+        let actions = job.say(rank, ToMaster::Join { peer, size: RANKS });
+        let is_reason = |action: &Action| matches!(action, Action::Send { message: ToWorker::Unwelcome { reason }, .. } if reason.contains("spare"));
+        assert_eq!(actions.iter().any(is_reason), is_told, "{actions:?}");
+        assert_eq!(actions.last(), Some(&Action::Disconnect(process)));
+    }
 }
 
 #[test]

@@ -246,12 +246,12 @@ fn own_detectors_are_woken_when_they_want() {
 }
 
 #[test]
-fn a_process_that_was_only_silent_does_not_come_back_whatever_detectors_choose() {
+fn a_process_that_was_only_silent_is_ended_before_its_rank_comes_back() {
     let log = Log::default();
     let chosen = Some(Chain::of(Recovery::Restart));
     let mut job = Job::new(vec![Box::new(Scribe { log: log.clone(), chosen, ..Scribe::default() })]);
     let mut actions = Vec::new();
-    while reasons(&actions).is_empty() {
+    while starters(&actions).is_empty() {
         job.now = job.master.poll_timeout().unwrap();
         job.master.handle_timeout(job.now);
         actions.extend(iter::from_fn(|| job.master.poll_action()));
@@ -262,9 +262,16 @@ fn a_process_that_was_only_silent_does_not_come_back_whatever_detectors_choose()
             job.say(process(rank), ToMaster::Pong { number: 0 });
         }
     }
-    assert_eq!((starters(&actions), reasons(&actions)), (vec![], vec![NoReturn::Silent]));
+    let orders = |action: &Action| match action {
+        Action::SendAgent { to, message: ToAgent::End { process } } => Some((*to, "end", *process)),
+        Action::SendAgent { to, message: ToAgent::Start { process, .. } } => Some((*to, "start", *process)),
+        _ => None,
+    };
+    let orders: Vec<_> = actions.iter().filter_map(orders).collect();
+    let next = ProcessId { incarnation: Incarnation(1), ..process(2) };
+    assert_eq!(orders, [(agent(2), "end", process(2)), (agent(2), "start", next)]);
     let heard = log.lock().unwrap().join("\n");
-    assert!(heard.contains("died") && !heard.contains("judge"), "it may live on: {heard}");
+    assert!(heard.contains("judge") && heard.contains("Silent"), "{heard}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl fmt::Display for Recovery {
 pub enum NoReturn {
     /// Its host is lost.
     HostLost,
-    /// Its process was only silent: it may live on.
+    /// Its process was only silent, and no agent holds what it has: it may live on.
     Silent,
     /// The agent of its host was not there yet, and holds nothing of what it has left.
     NotHeld,

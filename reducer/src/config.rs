@@ -49,6 +49,7 @@ pub struct Config {
     storage: Option<PathBuf>,
     domain: Option<String>,
     checkpoint_interval: Interval,
+    checkpoint_pace: Option<String>,
     checkpoint_directory: Option<PathBuf>,
     rolls_back: bool,
     result_log_bytes_max: u64,
@@ -64,6 +65,7 @@ impl Default for Config {
             storage: None,
             domain: std::env::var("EVERFOLD_DOMAIN").ok().filter(|label| !label.is_empty()),
             checkpoint_interval: Interval::default(),
+            checkpoint_pace: None,
             checkpoint_directory: None,
             rolls_back: false,
             result_log_bytes_max: 1 << 30,
@@ -186,6 +188,14 @@ impl Config {
     /// How long a rank computes between two checkpoints, where [ranks come back](Self::restart_ranks).
     pub fn checkpoint_interval(mut self, interval: Interval) -> Self {
         self.checkpoint_interval = interval;
+        self
+    }
+
+    /// The name of a [pace of your own](crate::Launch::checkpoint_pace), which decides when checkpoints are due
+    /// in place of the [interval](Self::checkpoint_interval). A [file](crate::recovery::RecoveryFile) takes
+    /// precedence.
+    pub fn checkpoint_pace(mut self, name: impl Into<String>) -> Self {
+        self.checkpoint_pace = Some(name.into());
         self
     }
 
@@ -343,6 +353,17 @@ impl Config {
 
     pub(crate) fn interval(&self) -> Interval {
         self.checkpoint_interval
+    }
+
+    /// The name of the program's own pace of checkpoints.
+    pub(crate) fn pace(&self) -> Option<&str> {
+        self.checkpoint_pace.as_deref()
+    }
+
+    /// This, with this pace in place of another one or none, or with none.
+    pub(crate) fn paced_by(mut self, name: Option<String>) -> Self {
+        self.checkpoint_pace = name;
+        self
     }
 
     pub(crate) fn log_bytes(&self) -> u64 {

@@ -12,8 +12,12 @@ use everfold_runtime::{
 use everfold_storage::directory::DirectoryError;
 
 use crate::{
-    checkpoint::CheckpointError, config::ConfigError, kept::StateError, plan::PlanError,
-    recovery::RecoveryError, segment::SegmentError,
+    checkpoint::{CheckpointError, UnknownPace},
+    config::ConfigError,
+    kept::StateError,
+    plan::PlanError,
+    recovery::RecoveryError,
+    segment::SegmentError,
 };
 
 /// Result with [`Error`].
@@ -91,7 +95,7 @@ pub enum ReduceError {
     /// This process was declared failed because it was silent for too long: frozen, or cut off. Its
     /// contributions may count or not; the others go on without it.
     #[error(
-        "this process was declared failed, because it was silent for too long; the others go on without it: end it"
+        "this process was declared failed, because it was silent for too long; the others go on without it, or with a later process of its rank: end it"
     )]
     Fenced,
     /// This process has come in place of one that has saved a checkpoint, and begins anew instead of going on
@@ -149,6 +153,9 @@ pub enum LaunchError {
     /// A detector of the program's own is chosen that the program has not [added](crate::Launch::detector).
     #[error(transparent)]
     UnknownDetector(#[from] UnknownDetector),
+    /// A pace of checkpoints is chosen that the program has not [added](crate::Launch::checkpoint_pace).
+    #[error(transparent)]
+    UnknownPace(#[from] UnknownPace),
     /// The plan of checkpoints cannot be followed.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -65,7 +65,8 @@ mod session;
 pub use array::Array;
 pub use body::{Body, ReducerBody};
 pub use checkpoint::{
-    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume, Saving,
+    Checkpoint, CheckpointError, CheckpointHook, CheckpointPace, Checkpointed, HookError, Interval, Live,
+    Resume, Saving, UnknownPace,
 };
 pub use collective::{
     Allgather, Barrier, Blocks, Broadcast, Collective, CollectiveFuture, Even, Exchange, Gather, Gathered,

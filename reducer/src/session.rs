@@ -17,7 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
     array::Array,
-    checkpoint::{Interval, Keeping, Together},
+    checkpoint::{CheckpointPace, Interval, Keeping, Pacing, Together},
     group::Group,
     kept::States,
     plan::Placing,
@@ -51,12 +51,16 @@ impl Session {
     pub(crate) fn new(
         handle: Handle,
         interval: Interval,
+        pace: Option<Box<dyn CheckpointPace>>,
         placing: Placing,
         together: Option<Together>,
     ) -> Self {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
-        let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval, placing));
+        let own = |pace| Pacing::own(pace, handle.news());
+        let pacing = pace.map_or_else(|| Pacing::of(interval), own);
+        let keeping = Keeping::new(interval, pacing, placing);
+        let sequences = Mutex::new(sequences);
         Self { inner: Arc::new(Inner { handle, sequences, keeping, together, states: States::default() }) }
     }
 

@@ -272,7 +272,8 @@ proptest! {
             prop_assert!(cut.segment_bytes >= first);
             prop_assert!(cut.segment_bytes <= policy.segment_bytes.max(first));
             prop_assert!(cut.segment_bytes == body || cut.segment_bytes % element == 0);
-            prop_assert_eq!(cut.in_one_go, body.div_ceil(cut.segment_bytes) <= u64::from(ranks));
+            let is_in_few = body.div_ceil(cut.segment_bytes) <= u64::from(ranks);
+            prop_assert_eq!(cut.in_one_go, cut.lesson.is_some() && is_in_few);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What agents say, and what follows when one is lost.
 
+use alloc::vec::Vec;
+
 use everfold_protocol::{
-    AgentId, ProcessId,
+    AgentId, Path, ProcessId,
     message::{Ending, Evidence, FromAgent, Lodging, News, ToAgent, ToWorker},
 };
 
@@ -20,7 +22,7 @@ impl Master {
             FromAgent::Join(lodging) => self.take_in_agent(agent, lodging),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
             FromAgent::NeverCame { process, .. } => self.lose_expected(&[process]),
-            FromAgent::Expects { ranks } => self.desk.members.expect_at(agent, &ranks),
+            FromAgent::Expects { ranks } => self.expect_at(agent, &ranks),
             // What locates faults is beside the master.
             FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
         }
@@ -39,6 +41,32 @@ impl Master {
         }
         self.welcome_agent(agent);
         self.begin_if_all_here();
+    }
+
+    /// Takes in that the first processes of `ranks` were started on the host of an agent.
+    fn expect_at(&mut self, agent: AgentId, ranks: &Path) {
+        self.desk.members.expect_at(agent, ranks);
+        self.take_back_host(agent);
+    }
+
+    /// Takes in that the host of an agent may be one that was lost and has come back: then it has started the
+    /// first processes of its ranks in vain, and it does not matter how they end.
+    fn take_back_host(&mut self, agent: AgentId) {
+        let agents = self.desk.members.agents();
+        let expected = agents.expected(agent).map(ProcessId::first);
+        let in_vain: Vec<ProcessId> =
+            expected.filter(|process| self.has_come_back(*process, agent)).collect();
+        for process in in_vain {
+            self.desk.members.replace_host_of(process);
+            self.desk.outbox.send_agent(agent, ToAgent::Moved { process });
+        }
+    }
+
+    /// Whether the host of `agent` is that of a process which was lost with it, and takes ranks from now on.
+    pub(super) fn has_come_back(&self, process: ProcessId, agent: AgentId) -> bool {
+        let ranks_migrate = self.desk.policy.limits.replica_bytes_max > 0;
+        let members = &self.desk.members;
+        ranks_migrate && !members.is_joining() && members.agents().was_lost_before(process, agent)
     }
 
     /// Takes in that an agent has seen a process end. Of one that has left in good order that is no news.
@@ -62,7 +90,13 @@ impl Master {
             return self.fail(process, Evidence::Ended(ending));
         }
         let rank = process.rank;
-        if members.evidence(process).is_some_and(|known| !matches!(known, Evidence::Ended(_))) {
+        let is_known = |known: Evidence| match known {
+            Evidence::Ended(_) => true,
+            // Its agent has ended it, so that its rank can come back.
+            Evidence::Silent(_) => self.desk.policy.limits.ranks_return,
+            Evidence::Disconnected | Evidence::HostLost => false,
+        };
+        if members.evidence(process).is_some_and(|known| !is_known(known)) {
             if let Some(evidence) = self.desk.members.learn_end(process, ending) {
                 self.reductions.values_mut().for_each(|reduction| reduction.learn(rank, evidence));
             }
@@ -87,6 +121,9 @@ impl Master {
         self.fail_all(&living, Evidence::HostLost, &dead);
         // Those that were yet to join from there do so no more.
         self.lose_expected(&expected);
+        // Its host may be back, and may have been faster than the news of its loss.
+        let here: Vec<AgentId> = self.desk.members.agents().here().collect();
+        here.into_iter().for_each(|agent| self.take_back_host(agent));
         self.place_replicas();
         if self.desk.members.is_joining() {
             return;

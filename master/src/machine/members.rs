@@ -1,6 +1,6 @@
 //! Processes that join the job, and processes that leave it in good order.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{borrow::ToOwned, sync::Arc, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId,
@@ -16,6 +16,10 @@ use crate::{
     remains,
     timers::Timer,
 };
+
+/// Why a process is not taken in whose host was lost and has come back.
+const COMES_AGAIN: &str = "the host on which this rank ran was lost, and the rank goes on elsewhere, or not at all. This \
+                           host is a spare one from now on, and takes ranks that migrate";
 
 impl Master {
     /// Takes a process in. Once all ranks are here, the job begins.
@@ -48,6 +52,14 @@ impl Master {
         } else {
             self.begin_if_all_here();
         }
+    }
+
+    /// Turns a process away whose rank was given up before it came, or that has come back with its host.
+    pub(super) fn turn_away(&mut self, sender: ProcessId, peer: &Peer) {
+        if peer.agent.as_ref().is_some_and(|agent| self.has_come_back(sender, agent.id)) {
+            self.desk.outbox.send(sender, ToWorker::Unwelcome { reason: COMES_AGAIN.to_owned() });
+        }
+        self.desk.outbox.disconnect(sender);
     }
 
     /// Begins the job if all ranks are here; where ranks come back, also the agents that start them again.

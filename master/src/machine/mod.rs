@@ -177,9 +177,8 @@ impl Master {
                     self.desk
                         .outbox
                         .stale(header.sender, "message of a process that is no longer in the job");
-                    if matches!(message, ToMaster::Join { .. }) {
-                        // Its rank was given up before it came.
-                        self.desk.outbox.disconnect(header.sender);
+                    if let ToMaster::Join { peer, .. } = message {
+                        self.turn_away(header.sender, &peer);
                     }
                 }
                 Freshness::Impossible => {

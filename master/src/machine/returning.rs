@@ -33,15 +33,13 @@ impl Master {
         let agents = self.desk.members.agents();
         let ignored = |reason| Judgement { verdict: Verdict::Ignore(reason), passed: Vec::new() };
         match (evidence, agents.of(process), agents.holder(process)) {
-            (Evidence::Silent(_), ..) => ignored(NoReturn::Silent),
             (Evidence::HostLost, None, _) => ignored(NoReturn::HostLost),
             (Evidence::HostLost, Some(agent), _) => {
                 self.detect(process, self.sign_of_loss(agent), agent, Some(evidence))
             }
+            (Evidence::Silent(_), _, None) => ignored(NoReturn::Silent),
             (Evidence::Disconnected | Evidence::Ended(_), _, None) => ignored(NoReturn::NotHeld),
-            (Evidence::Disconnected | Evidence::Ended(_), _, Some(agent)) => {
-                self.detect(process, Sign::Process(agent), agent, Some(evidence))
-            }
+            (_, _, Some(agent)) => self.detect(process, Sign::Process(agent), agent, Some(evidence)),
         }
     }
 
@@ -67,9 +65,13 @@ impl Master {
         }
     }
 
-    /// Has a process started in place of `dead`, as it was judged.
+    /// Has a process started in place of `dead`, as it was judged. One that was only silent is ended first, as it
+    /// may live on.
     pub(super) fn call_back(&mut self, dead: ProcessId, verdict: Verdict, evidence: Evidence) {
         let Some(agent) = self.desk.members.agents().of(dead) else { return };
+        if matches!(evidence, Evidence::Silent(_)) && !matches!(verdict, Verdict::Ignore(_)) {
+            self.desk.outbox.send_agent(agent, ToAgent::End { process: dead });
+        }
         match verdict {
             Verdict::Restart(pause) => self.start_after(pause, dead, agent, None),
             Verdict::Migrate if evidence == Evidence::HostLost => {

@@ -221,6 +221,11 @@ impl Membership {
         first.filter(|process| self.is_to_join(*process)).collect()
     }
 
+    /// Takes in that the host is back with which this process was lost, and has another agent now.
+    pub(crate) fn replace_host_of(&mut self, process: ProcessId) {
+        self.agents.replace_host_of(process);
+    }
+
     /// Agents, and whose memory they hold.
     pub(crate) fn agents(&self) -> &Agents {
         &self.agents

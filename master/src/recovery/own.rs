@@ -123,8 +123,8 @@ pub enum Seen<'a> {
         /// The label of what it shares with other hosts, if that is known.
         domain: Option<&'a str>,
     },
-    /// A process was declared failed. No detector is asked about one that was only silent, or where the agent
-    /// held nothing of it: its rank does not come back.
+    /// A process was declared failed. No detector is asked about it where no agent held anything of it: its
+    /// rank does not come back.
     Died {
         /// The process.
         process: ProcessId,

@@ -76,8 +76,8 @@ pub enum ToAgent {
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
     },
-    /// The rank of this process, which has died here, is started on another host. How it has ended does not
-    /// count.
+    /// The rank of this process, which has died here, is started on another host, or was before this host came
+    /// back. How it has ended does not count.
     Moved {
         /// Which.
         process: ProcessId,
@@ -110,7 +110,8 @@ pub enum ToAgent {
         /// Which.
         process: ProcessId,
     },
-    /// Nobody needs this process any more, which was to stand by or to take a place: end it.
+    /// Nobody needs this process any more, which was to stand by or to take a place, or was silent and is to be
+    /// replaced: end it.
     End {
         /// Which.
         process: ProcessId,

@@ -14,6 +14,7 @@ use super::{
     error::CheckpointError,
     hook::{CheckpointHook, HookError},
     interval::Interval,
+    pace::Pacing,
     spare::Spare,
 };
 use crate::plan::Placing;
@@ -21,6 +22,7 @@ use crate::plan::Placing;
 /// What a session remembers between checkpoints.
 pub(crate) struct Keeping {
     interval: Interval,
+    pacing: Mutex<Pacing>,
     inner: Mutex<Inner>,
     /// In the order in which they were registered. They stay here while they run: a checkpoint without one of
     /// them could not be gone on from.
@@ -36,8 +38,9 @@ pub(crate) struct Keeping {
     pub(super) spare: Spare,
 }
 
-/// Where a plan says when to save, ranks ask each other after so many calls whether a log is half full.
-const CALLS_OF_PLAN: u64 = 64;
+/// After so many calls of `checkpoint` one may be due where no time says when: with a plan, a result log may be half
+/// full; for a pace of the program's own there may be news.
+const CALLS_MAX: u64 = 64;
 
 type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
 
@@ -84,7 +87,7 @@ impl Drop for Held {
 }
 
 impl Keeping {
-    pub fn new(interval: Interval, placing: Placing) -> Self {
+    pub fn new(interval: Interval, pacing: Pacing, placing: Placing) -> Self {
         let inner = Inner {
             stage: Stage::New,
             last: Instant::now(),
@@ -95,6 +98,7 @@ impl Keeping {
         };
         Self {
             interval,
+            pacing: Mutex::new(pacing),
             inner: Mutex::new(inner),
             hooks: Mutex::default(),
             placing,
@@ -183,32 +187,45 @@ impl Keeping {
         }
     }
 
-    /// How long is between checkpoints, where no plan says it.
+    /// How long is between checkpoints, where neither a plan nor a pace of the program's own says it.
     pub fn interval(&self) -> Interval {
         self.interval
     }
 
-    /// Whether the interval is over.
+    /// Whether the pace says that a checkpoint is due.
     pub fn is_due(&self) -> bool {
-        let inner = lock(&self.inner);
-        inner.last.elapsed() >= self.interval.after(inner.cost)
+        let (elapsed, interval, _) = self.pace();
+        elapsed >= interval
     }
 
-    /// How many calls of `checkpoint` may pass until the interval is over, if it was called so often since
-    /// the last one was saved.
+    /// How many calls of `checkpoint` may pass until one is due, if it was called so often since the last one
+    /// was saved.
     pub(super) fn calls_until_due(&self, calls: u64) -> u64 {
         if self.placing.follows_plan() {
-            return CALLS_OF_PLAN;
+            return CALLS_MAX;
         }
-        let inner = lock(&self.inner);
-        let elapsed = inner.last.elapsed();
-        let left = self.interval.after(inner.cost).saturating_sub(elapsed);
+        let (elapsed, interval, hears) = self.pace();
+        let left = interval.saturating_sub(elapsed);
         let each = elapsed.as_secs_f64() / calls.max(1) as f64;
-        if left.is_zero() { 0 } else { (left.as_secs_f64() / each.max(1e-9)).ceil() as u64 }
+        let until = if left.is_zero() { 0 } else { (left.as_secs_f64() / each.max(1e-9)).ceil() as u64 };
+        if hears { until.min(CALLS_MAX) } else { until }
+    }
+
+    /// The time since the last checkpoint, how long after it the next one is due, and whether news may change
+    /// that.
+    fn pace(&self) -> (Duration, Duration, bool) {
+        let (last, cost) = {
+            let inner = lock(&self.inner);
+            (inner.last, inner.cost)
+        };
+        let mut pacing = lock(&self.pacing);
+        (last.elapsed(), pacing.interval(cost), pacing.hears())
     }
 
     /// The number of a checkpoint that is about to be saved.
     pub fn begin_saving(&self) -> u64 {
+        // News that comes later is not older than the checkpoint.
+        lock(&self.pacing).listen();
         let mut inner = lock(&self.inner);
         inner.begun += 1;
         inner.begun
@@ -225,6 +242,8 @@ impl Keeping {
         inner.latest = number;
         inner.last = Instant::now();
         inner.cost = Some(cost);
+        drop(inner);
+        lock(&self.pacing).saved(cost);
     }
 
     pub fn add_hook(&self, name: String, hook: Box<dyn CheckpointHook>) -> Result<(), CheckpointError> {

@@ -11,7 +11,8 @@
 //! | `together` | checkpoints of all ranks together, in a directory that outlives the job |
 //! | `vote` | how they agree on when |
 //! | `background` | what is written while the application computes on |
-//! | `interval` | when a checkpoint is due |
+//! | `interval` | how long after the last checkpoint the next one is due |
+//! | `pace` | who decides that: an interval, or a rule of the program's own |
 //! | `keeping` | what a session remembers between them |
 //! | `spare` | buffers of copies that were written, for the next ones |
 //! | `points` | what a session does with the points of its program |
@@ -28,6 +29,7 @@ mod error;
 mod hook;
 mod interval;
 mod keeping;
+mod pace;
 mod points;
 mod prepared;
 mod resume;
@@ -39,10 +41,12 @@ pub use self::{
     error::CheckpointError,
     hook::{CheckpointHook, HookError, Live},
     interval::Interval,
+    pace::{CheckpointPace, UnknownPace},
     resume::Resume,
     save::{Checkpoint, Checkpointed, Saving},
 };
 pub(crate) use self::{
     keeping::{Held, Keeping},
+    pace::{Paces, Pacing},
     together::{Start, Together},
 };

@@ -58,7 +58,7 @@ pub enum Checkpointed {
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
-    /// The interval is not over, the [plan](crate::plan) saves no checkpoint here, or the last one is still
+    /// The interval is not over, or the pace does not say so; the [plan](crate::plan) saves no checkpoint here, or the last one is still
     /// being copied to the directory of checkpoints.
     NotDue,
     /// This process has come back, and has yet to repeat calls of an earlier process. Until then the
@@ -116,7 +116,7 @@ impl Session {
     }
 
     /// Whether the next checkpoint would be saved: ranks come back, and the
-    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken. If
+    /// [interval](crate::Config::checkpoint_interval) is over, or the [pace](crate::CheckpointPace) says so, or half of the room for outcomes is taken. If
     /// all ranks save together, they do so as soon as a checkpoint is due for one of them. While this rank
     /// follows a [plan](crate::plan), no interval counts.
     pub fn checkpoint_due(&self) -> bool {

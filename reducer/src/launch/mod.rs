@@ -37,6 +37,7 @@ pub use everfold_runtime::launch::{
 
 use self::checkpoints::Choice;
 use crate::{
+    checkpoint::{CheckpointPace, Paces},
     config::Config,
     error::Error,
     plan::{Placing, PlanError},
@@ -59,6 +60,7 @@ pub struct Launch {
     resume: Option<PathBuf>,
     survive_deaths: bool,
     components: Components,
+    paces: Paces,
     /// The job, if it was found already.
     environment: Option<Environment>,
     /// How ranks read each other on different hosts, besides TCP.
@@ -80,6 +82,7 @@ impl Launch {
             resume: None,
             survive_deaths: false,
             components: Components::new(),
+            paces: Paces::default(),
             environment: None,
             second: None,
         }
@@ -138,6 +141,20 @@ impl Launch {
     /// All of these, in place of the [detectors](Self::detector) that were added before.
     pub fn components(mut self, components: Components) -> Self {
         self.components = components;
+        self
+    }
+
+    /// Adds a [pace](CheckpointPace) of the program's own, which decides when checkpoints are due if the recovery
+    /// file, or [`Config::checkpoint_pace`], has its name. `make` makes one for each process.
+    ///
+    /// # Errors
+    /// [`launch`] ends in [`LaunchError::UnknownPace`] if a name is chosen that was not added.
+    pub fn checkpoint_pace<P: CheckpointPace + 'static>(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn() -> P + Send + Sync + 'static,
+    ) -> Self {
+        self.paces.add(name.into(), make);
         self
     }
 
@@ -203,11 +220,13 @@ where
     let placing = Placing::chosen(launch.plan.as_deref(), launch.record.as_deref());
     let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
     let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
+    let pace = config.pace().map(|name| launch.paces.make(name)).transpose();
+    let pace = pace.map_err(|error| Error::from(LaunchError::from(error)))?;
     match environment {
         Some(environment) => {
             // Also when the program panics.
             let _ending = launch.second.clone().map(Ending);
-            run(&environment, &config, placing, choice, launch.second, program)
+            run(&environment, &config, pace, placing, choice, launch.second, program)
         }
         None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
     }
@@ -246,6 +265,7 @@ fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), Lau
 fn run<P, F, E>(
     environment: &Environment,
     config: &Config,
+    pace: Option<Box<dyn CheckpointPace>>,
     placing: Placing,
     choice: Choice,
     second: Option<Arc<dyn SecondWay>>,
@@ -256,7 +276,7 @@ where
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::enter(environment, config, placing, choice, second)?;
+    let session = Session::enter(environment, config, pace, placing, choice, second)?;
     let waiting = session.waiting();
     let (begin, end) = (waiting.clone(), waiting.clone());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -278,7 +298,8 @@ impl Session {
     ///
     /// Most programs call [`launch`] instead. `join` blocks the thread, and may be called inside an
     /// asynchronous runtime. It raises the soft limit of open files to the hard one, up to 65 536, also for
-    /// processes that this one starts. A file that `EVERFOLD_RECOVERY` names takes precedence over `config`.
+    /// processes that this one starts. A file that `EVERFOLD_RECOVERY` names takes precedence over `config`; it
+    /// cannot choose a [pace](Launch::checkpoint_pace), which only [`launch`] knows.
     ///
     /// # Errors
     /// [`LaunchError`] if the configuration or the rendezvous is wrong, the agent of rank 0 cannot listen
@@ -288,12 +309,14 @@ impl Session {
         let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
         let config = chosen(None, config)?;
         let choice = Choice::find(&config, None, false);
-        Self::enter(environment, &config, placing, choice, None)
+        let pace = config.pace().map(|name| Paces::default().make(name)).transpose();
+        Self::enter(environment, &config, pace.map_err(LaunchError::from)?, placing, choice, None)
     }
 
     fn enter(
         environment: &Environment,
         config: &Config,
+        pace: Option<Box<dyn CheckpointPace>>,
         mut placing: Placing,
         choice: Choice,
         second: Option<Arc<dyn SecondWay>>,
@@ -341,7 +364,7 @@ impl Session {
                 if config.rollback().is_some() {
                     end_with_others(&handle)?;
                 }
-                Ok(Self::new(handle, config.interval(), placing, together))
+                Ok(Self::new(handle, config.interval(), pace, placing, together))
             }
             Err(JoinError::Agent(HailError::Refused(NoAgent::CannotListen { reason, code }))) => {
                 let source = code.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error);

@@ -34,10 +34,11 @@ impl fmt::Display for RecoveryFile {
                 told(*recovery)
             )?;
         }
-        writeln!(
-            f,
-            "A process is silent, and its host is not:\n  the job goes on without its rank: it may live on"
-        )?;
+        let about_silent = match self.rolls_back() || recoveries.ranks_return() {
+            true => "the same is done as if it had ended; where its rank comes back, it is ended first",
+            false => "the job goes on without its rank: it may live on",
+        };
+        writeln!(f, "A process is silent, and its host is not:\n  {about_silent}")?;
         writeln!(f, "A host is lost, or is silent:{}", told(physical))?;
         if let Some(Network { share_percent, recovery }) = network {
             writeln!(
@@ -74,13 +75,15 @@ impl RecoveryFile {
         match self.recoveries().ranks_return() {
             true => {
                 restarts(f, &restart, self.recoveries().ranks_migrate())?;
-                checkpoints(f, self.checkpoint_interval(), self.result_log_bytes_max())
+                self.tell_due(f)?;
+                let noted = bytes(self.result_log_bytes_max());
+                writeln!(f, "  and when half of {noted} of outcomes are noted since the last one")
             }
             false if self.rolls_back() => {
                 rollbacks(f, &restart)?;
-                due(f, self.checkpoint_interval())
+                self.tell_due(f)
             }
-            false if self.checkpoint_directory().is_some() => due(f, self.checkpoint_interval()),
+            false if self.checkpoint_directory().is_some() => self.tell_due(f),
             false => writeln!(f, "Checkpoints:\n  none are saved, as no rank comes back"),
         }?;
         match self.checkpoint_directory() {
@@ -97,6 +100,20 @@ impl RecoveryFile {
             }
             None => Ok(()),
         }
+    }
+
+    fn tell_due(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let optimum = |law: &str, mtbf| {
+            format!("after {law}'s optimum for a death of each process every {}", time(mtbf))
+        };
+        let due = match (self.checkpoint_pace(), self.checkpoint_interval()) {
+            (Some(name), _) => format!("when a pace of your own says so: `{name}`"),
+            (None, Interval::Fixed(Duration::ZERO)) => "wherever the program offers one".to_owned(),
+            (None, Interval::Fixed(interval)) => format!("every {}", time(interval)),
+            (None, Interval::Young { mtbf }) => optimum("Young", mtbf),
+            (None, Interval::Daly { mtbf }) => optimum("Daly", mtbf),
+        };
+        writeln!(f, "Checkpoints:\n  are due {due}")
     }
 }
 
@@ -160,23 +177,6 @@ fn rollbacks(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
     writeln!(f, "  up to {in_a_row} in a row without that, and {in_all} in all")
 }
 
-fn checkpoints(f: &mut fmt::Formatter<'_>, interval: Interval, result_log: u64) -> fmt::Result {
-    due(f, interval)?;
-    writeln!(f, "  and when half of {} of outcomes are noted since the last one", bytes(result_log))
-}
-
-fn due(f: &mut fmt::Formatter<'_>, interval: Interval) -> fmt::Result {
-    let optimum =
-        |law: &str, mtbf| format!("after {law}'s optimum for a death of each process every {}", time(mtbf));
-    let due = match interval {
-        Interval::Fixed(Duration::ZERO) => "wherever the program offers one".to_owned(),
-        Interval::Fixed(interval) => format!("every {}", time(interval)),
-        Interval::Young { mtbf } => optimum("Young", mtbf),
-        Interval::Daly { mtbf } => optimum("Daly", mtbf),
-    };
-    writeln!(f, "Checkpoints:\n  are due {due}")
-}
-
 /// A size as people write it.
 fn bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -238,6 +238,8 @@ mod tests {
         assert!(told.contains(line), "{told}");
         let told = RecoveryFile::parse("detectors = [\"cautious\", \"brave\"]").unwrap().to_string();
         assert!(told.contains("asked, in this order: `cautious`, `brave`\n"), "{told}");
+        let told = RecoveryFile::parse("[checkpoint]\npace = \"wary\"").unwrap().to_string();
+        assert!(told.contains("are due when a pace of your own says so: `wary`\n  and when half"), "{told}");
         let told = RecoveryFile::parse("process = \"ignore\"").unwrap().to_string();
         assert!(told.contains("none are saved") && !told.contains("started again"), "{told}");
     }

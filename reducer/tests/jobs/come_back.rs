@@ -78,6 +78,8 @@ const PLANS: &[(&str, &str)] = &[
     ("with_a_half_written_header", "1.0.header.20"),
     ("with_a_half_written_body", "1.0.body.20 1.1.body.34"),
     ("before_the_mark", "1.0.mark.20 2.0.mark.13"),
+    ("frozen_for_good", "2.0.frozen.17"),
+    ("frozen_for_good_twice_and_killed", "1.0.frozen.17 1.1.frozen.25 3.0.call.18"),
 ];
 
 #[derive(Default, Serialize, Deserialize)]
@@ -161,6 +163,10 @@ async fn solver(session: Session) -> everfold::Result<()> {
     while state.step < STEPS {
         let step = state.step;
         fate.meets("between", step);
+        if fate.is("frozen", step) {
+            // Nothing but its agent ends this process.
+            raise(Signal::SIGSTOP).unwrap();
+        }
         let mine = state.values.iter().map(|it| it.wrapping_mul(31).wrapping_add(step)).collect();
         let future = session.allreduce("step", Sum::<Vec<u64>>(mine)).start()?;
         fate.meets("call", step);

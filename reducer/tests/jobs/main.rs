@@ -38,6 +38,7 @@ mod migrate;
 mod outlive;
 mod own_detectors;
 mod own_directories;
+mod paces;
 mod plans;
 mod process;
 mod progress;
@@ -96,6 +97,7 @@ fn suite() -> Suite {
     promote::add_to(&mut suite);
     own_detectors::add_to(&mut suite);
     own_directories::add_to(&mut suite);
+    paces::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     located::add_to(&mut suite);
     suite
@@ -134,7 +136,8 @@ fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
     let launch = Launch::from_env_or_local(ranks.parse().unwrap())
         .transport(transport)
         .config(program.config)
-        .components(own_detectors::components());
+        .components(own_detectors::components())
+        .checkpoint_pace("wary", paces::Wary::default);
     let ended: everfold::Result<()> = everfold::launch(launch, async |session| {
         let rank = session.rank();
         (program.run)(session).await?;

@@ -39,6 +39,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("migrate::without_a_spare_host_the_others_take_them", || {
         loses(Case { hosts: 3, spares: 0, lost: &[2], ..Case::default() });
     });
+    suite.program_with(config(), "migrate::goes_on_until_told", goes_on_until_told);
+    suite.test("migrate::a_host_that_comes_back_is_a_spare_one", comes_back);
     suite.test("migrate::the_host_that_takes_them_is_lost_too", || {
         loses(Case { hosts: 2, spares: 2, lost: &[1, 3], ..Case::default() });
     });
@@ -137,6 +139,8 @@ impl Default for Case {
 /// A job on several hosts. It is killed with this value.
 pub(crate) struct Job {
     pub(crate) hosts: Vec<Option<Process>>,
+    /// How each host was started.
+    commands: Vec<Command>,
     pub(crate) mark: Mark,
     pub(crate) file: PathBuf,
     /// The plan that it follows, and its rules, which are removed with it.
@@ -170,7 +174,7 @@ impl Job {
         });
         let rules = (!case.rules.is_empty())
             .then(|| File::new(&format!("migrate-{}-rules.toml", mark.number()), case.rules));
-        let start = |host: u32| {
+        let command = |host: u32| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["host", program(host), &EACH.to_string()]);
             let all = case.hosts + case.spares;
@@ -186,10 +190,18 @@ impl Job {
             command.envs(rules.iter().map(|rules| ("EVERFOLD_RULES", &rules.0)));
             command.envs(case.domains.get(host as usize).map(|label| ("EVERFOLD_DOMAIN", label)));
             tell(host, &mut command);
-            Some(Process::spawn_marked(&mut command, mark.clone()))
+            command
         };
-        let hosts = (0..case.hosts + case.spares).map(start).collect();
-        Self { hosts, mark, file, _written: [planned, rules] }
+        let mut commands: Vec<Command> = (0..case.hosts + case.spares).map(command).collect();
+        let start = |command| Some(Process::spawn_marked(command, mark.clone()));
+        let hosts = commands.iter_mut().map(start).collect();
+        Self { hosts, commands, mark, file, _written: [planned, rules] }
+    }
+
+    /// Starts a host once more that was lost.
+    fn start_again(&mut self, host: usize) {
+        let started = Process::spawn_marked(&mut self.commands[host], self.mark.clone());
+        assert!(self.hosts[host].replace(started).is_none(), "it was lost");
     }
 
     /// Kills a host with everything on it.
@@ -249,6 +261,65 @@ pub(crate) fn loses(case: Case) -> Vec<End> {
     let ends = job.end();
     assert_eq!(digests(&ends), expected, "{ends:#?}");
     ends
+}
+
+/// A host is lost, and started once more with the same words. When another one is lost, it takes ranks.
+fn comes_back() {
+    let mark = Mark::new();
+    let is_enough = std::env::temp_dir().join(format!("everfold-migrate-{}-enough", mark.number()));
+    let tell = |_: u32, command: &mut Command| {
+        command.env(ENOUGH, &is_enough);
+    };
+    let case = Case { hosts: 3, ..Case::default() };
+    let mut job = Job::start_with(mark, |_| "migrate::goes_on_until_told", &case, tell);
+    let wait = |job: &mut Job, host: usize, count: usize, text: &str| {
+        job.hosts[host].as_mut().unwrap().wait_for(count, text);
+    };
+    (0..3).for_each(|host| wait(&mut job, host, EACH as usize, "runs in life 0"));
+    job.lose(1);
+    // Each of the two others takes one of its ranks.
+    [0, 2].into_iter().for_each(|host| wait(&mut job, host, 1, "runs in life 1"));
+    job.start_again(1);
+    wait(&mut job, 1, EACH as usize, "a spare one from now on");
+    job.lose(2);
+    wait(&mut job, 1, 3, "runs in life");
+    fs::write(&is_enough, "").unwrap();
+    let ends = job.end();
+    let _ = fs::remove_file(&is_enough);
+    let codes: Vec<i32> = ends.iter().map(|end| end.code).collect();
+    assert_eq!(codes, [0, 0, 137], "ranks that were not needed there have not failed: {ends:#?}");
+    let steps: Vec<&str> = digests(&ends);
+    assert_eq!(steps.len(), 3 * EACH as usize, "{ends:#?}");
+    assert!(steps.iter().all(|step| *step == steps[0]), "{ends:#?}");
+}
+
+/// Names the file that ends `goes_on_until_told`.
+const ENOUGH: &str = "MIGRATE_ENOUGH";
+
+/// Computes until there is a file.
+async fn goes_on_until_told(session: Session) -> everfold::Result<()> {
+    let fate = Fate::of(&session);
+    let (rank, is_enough) = (session.rank(), PathBuf::from(std::env::var_os(ENOUGH).unwrap()));
+    let begun: u64 = session.resume().await?.unwrap_or(0);
+    let mut step = begun;
+    loop {
+        let told = u64::from(rank.0 == 0 && is_enough.exists());
+        let Sum(sum) = session.allreduce("step", Sum(vec![told, step])).await?.value;
+        assert_eq!(sum[1], step * u64::from(session.size()), "all ranks are at the same step");
+        if sum[0] > 0 {
+            println!("digest {step}");
+            return Ok(());
+        }
+        step += 1;
+        if step.is_multiple_of(20) {
+            session.checkpoint(&step).now().await?;
+        }
+        if step == begun + 30 {
+            // Outcomes are heard once they are in the replica.
+            println!("rank {rank} runs in life {}", fate.life);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]

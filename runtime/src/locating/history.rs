@@ -21,20 +21,27 @@ pub(super) struct History {
 struct Life {
     pid: Option<i32>,
     end: Option<(Instant, Ending)>,
+    /// Whether its agent was told to end it.
+    is_unwanted: bool,
 }
 
 impl History {
     pub fn came(&mut self, process: ProcessId, pid: Option<i32>) {
-        self.processes.insert(process, Life { pid, end: None });
+        self.processes.insert(process, Life { pid, end: None, is_unwanted: false });
     }
 
     pub fn ended(&mut self, process: ProcessId, ending: Ending) {
-        let life = self.processes.entry(process).or_insert(Life { pid: None, end: None });
+        let life = self.processes.entry(process).or_insert(Life { pid: None, end: None, is_unwanted: false });
         // An agent that is told how a process has ended may have seen it end before.
         let is_news = life.end.as_ref().is_none_or(|(_, known)| *known == Ending::Unknown);
         if is_news {
             life.end = Some((Instant::now(), ending));
         }
+    }
+
+    /// A process is about to be ended, as nobody needs it: that is no fault.
+    pub fn is_unwanted(&mut self, process: ProcessId) {
+        self.processes.get_mut(&process).into_iter().for_each(|life| life.is_unwanted = true);
     }
 
     /// Processes that have not ended, with their process ids.
@@ -52,7 +59,7 @@ impl History {
         let recent = |life: &&Life| life.end.is_some_and(|(at, _)| at.elapsed() < RECENT);
         let life = lives().rev().find(recent).unwrap_or(latest);
         let state = life.pid.filter(|_| life.end.is_none()).and_then(state);
-        let runs = life.end.is_none() && !matches!(state, Some('Z' | 'X'));
+        let runs = life.is_unwanted || (life.end.is_none() && !matches!(state, Some('Z' | 'X')));
         let is = |condition: bool| f64::from(u8::from(condition));
         vec![
             (Reading::Runs, is(runs)),

@@ -117,6 +117,8 @@ pub(crate) enum Input {
     Came(ProcessId, Option<i32>),
     /// A process of this host has ended.
     Ended(ProcessId, Ending),
+    /// A process of this host is about to be ended, as nobody needs it.
+    Unwanted(ProcessId),
     /// By the node of another host.
     Said(Host, Message),
     /// A probe is done that the node of this host has asked for.

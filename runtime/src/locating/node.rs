@@ -126,6 +126,7 @@ impl Node {
             Input::Master(said) => self.hear_master(said),
             Input::Came(process, pid) => self.history.came(process, pid),
             Input::Ended(process, ending) => self.history.ended(process, ending),
+            Input::Unwanted(process) => self.history.is_unwanted(process),
             Input::Observed(symptom) => {
                 tracing::debug!(?symptom, "observed");
                 self.place.iter_mut().for_each(|it| it.tfd.handle_symptom(now, symptom));

@@ -47,11 +47,12 @@ impl Judgement<'_> {
 }
 
 /// Whether processes take along what they have folded, or give it back before they end, or lose it with
-/// their host. A result that was
-/// copied over contributions may be lost with it.
+/// their host, or are silent, so that nobody reads it. A result that was copied over contributions may be lost
+/// with it.
 fn may_lose_results(schedule: &Schedule) -> bool {
-    let leaves =
-        |what: &Trouble| matches!(what, Trouble::Abandon(_) | Trouble::Break(_) | Trouble::EndHost(_));
+    let leaves = |what: &Trouble| {
+        matches!(what, Trouble::Abandon(_) | Trouble::Break(_) | Trouble::EndHost(_) | Trouble::Freeze(_))
+    };
     !schedule.private.is_empty() || schedule.faults.iter().any(|fault| leaves(&fault.what))
 }
 
@@ -60,9 +61,9 @@ fn is_harmless(schedule: &Schedule) -> bool {
     let Schedule { hosts, returns, agents_join_us, faults, leaves, damage_percent, full, windowless, .. } =
         schedule;
     let is_death = |what: &Trouble| {
-        use Trouble::{Abandon, Break, Crash, EndHost, Kill, LetGo, Slow};
+        use Trouble::{Abandon, Break, Crash, EndHost, Freeze, Kill, LetGo, Slow};
         let migrates = returns.is_some_and(|returns| returns.migrates.is_some());
-        matches!(what, Kill(_) | LetGo(_) | Abandon(_) | Break(_) | Crash { .. } | Slow { .. })
+        matches!(what, Kill(_) | LetGo(_) | Abandon(_) | Break(_) | Crash { .. } | Slow { .. } | Freeze(_))
             || (migrates && matches!(what, EndHost(host) if *host != hosts[0]))
     };
     faults.iter().all(|fault| is_death(&fault.what) || fault.what.is_only_told())

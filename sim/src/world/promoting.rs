@@ -141,11 +141,12 @@ impl World {
         }
     }
 
-    /// Ends a process that nobody needs: it stands by, or has taken a place.
+    /// Ends a process that nobody needs: it stands by, has taken a place, or was silent and is to be replaced.
     pub(super) fn end_needless(&mut self, process: ProcessId) {
         if self.stands_by(process) {
             self.end_as_standby(process, Ending::Signal(9));
         } else if self.process(process.rank).id == process && self.process(process.rank).worker.is_some() {
+            *self.seen.entry("processes that lived on and were ended").or_default() += 1;
             self.die(process);
         } else if self.of(process).id == process {
             self.exit(process);

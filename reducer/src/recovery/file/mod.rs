@@ -15,7 +15,8 @@ use toml::{
 };
 
 use self::written::{
-    Due, Process, Protocol, Written, WrittenLocated, WrittenNetwork, WrittenRepeated, WrittenRestart,
+    Due, Process, Protocol, Written, WrittenCheckpoint, WrittenLocated, WrittenNetwork, WrittenRepeated,
+    WrittenRestart,
 };
 use super::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart};
 use crate::{
@@ -67,7 +68,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     [checkpoint]
 ///     protocol = "coordinated"  # or "independent": whether all ranks save at the same call
 ///     directory = "/scratch/me" # where they outlive the job; none without it
-///     interval = "daly"         # or "young", or a time such as "5 min"
+///     interval = "daly"         # or "young", or a time such as "5 min"; or `pace = "NAME"`, one of your own
 ///     mtbf = "1 d"              # mean time between failures of a process
 ///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
 /// "#)?;
@@ -86,6 +87,7 @@ pub struct RecoveryFile {
     detectors: Vec<String>,
     rolls_back: bool,
     interval: Interval,
+    pace: Option<String>,
     directory: Option<PathBuf>,
     result_log_bytes_max: u64,
 }
@@ -164,9 +166,14 @@ impl RecoveryFile {
         self.recoveries.clone()
     }
 
-    /// When checkpoints are due.
+    /// When checkpoints are due, unless a [pace](Self::checkpoint_pace) of the program's own decides.
     pub fn checkpoint_interval(&self) -> Interval {
         self.interval
+    }
+
+    /// The name of the [pace](crate::CheckpointPace) of the program's own that decides when checkpoints are due.
+    pub fn checkpoint_pace(&self) -> Option<&str> {
+        self.pace.as_deref()
     }
 
     /// Most bytes of outcomes that a rank notes between two checkpoints.
@@ -180,6 +187,7 @@ impl RecoveryFile {
             .recover(self.recoveries.clone())
             .detectors(self.detectors.iter().cloned())
             .checkpoint_interval(self.interval)
+            .paced_by(self.pace.clone())
             .result_log_bytes_max(self.result_log_bytes_max);
         let config = if self.rolls_back { config.roll_back() } else { config };
         match &self.directory {
@@ -255,6 +263,7 @@ impl RecoveryFile {
             (Some(Due::Young), _) => Interval::Young { mtbf },
             (Some(Due::Daly) | None, _) => Interval::Daly { mtbf },
         };
+        let pace = checkpoint.pace.as_ref().map(|pace| own_pace(pace, checkpoint)).transpose()?;
         let WrittenRestart { starts_max, fruitless_max, pause, pause_max, join_timeout } = *restart;
         let repeated = repeated.as_ref().map(|&WrittenRepeated { faults, within, recovery }| Repeated {
             faults,
@@ -294,10 +303,24 @@ impl RecoveryFile {
             detectors: named("detectors", detectors, |name| !name.is_empty(), || "is no name".into())?,
             rolls_back,
             interval,
+            pace,
             directory,
             result_log_bytes_max,
         })
     }
+}
+
+/// The pace of the program's own that takes the place of an interval.
+fn own_pace(pace: &Spanned<String>, checkpoint: &WrittenCheckpoint) -> Result<String, (usize, String)> {
+    let name = pace.get_ref();
+    let why = match name {
+        name if name.is_empty() || name.len() > NAME_BYTES_MAX => format!("`{name}` is no name"),
+        _ if checkpoint.interval.is_some() || checkpoint.mtbf.is_some() => format!(
+            "`{name}`, a pace of your own, decides when checkpoints are due: leave `interval` and `mtbf` out"
+        ),
+        name => return Ok(name.clone()),
+    };
+    Err((pace.span().start, format!("key `checkpoint.pace`: {why}")))
 }
 
 /// The located faults that are met in a way of their own. Whether a rule concludes them shows only while the
@@ -492,6 +515,12 @@ mod tests {
             ("[checkpoint]\ninterval = \"sometimes\"", ["line 2", "neither \"young\" nor \"daly\""]),
             ("[checkpoint]\ninterval = \"1 s\"\nmtbf = \"1 d\"", ["line 3", "checkpoint.mtbf"]),
             ("[checkpoint]\nmtbf = \"1 ms\"", ["line 2", "checkpoint.mtbf"]),
+            ("[checkpoint]\n\npace = \"\"", ["line 3", "checkpoint.pace"]),
+            (
+                "[checkpoint]\ninterval = \"1 s\"\npace = \"wary\"",
+                ["line 3", "leave `interval` and `mtbf` out"],
+            ),
+            ("[checkpoint]\npace = \"wary\"\nmtbf = \"1 d\"", ["line 2", "leave `interval` and `mtbf` out"]),
             ("[checkpoint]\nresult_log = \"3 B\"", ["line 2", "checkpoint.result_log"]),
         ] {
             let error = refused(text);

@@ -96,6 +96,7 @@ pub(super) struct WrittenCheckpoint {
     pub(super) protocol: Option<Spanned<Protocol>>,
     pub(super) directory: Option<PathBuf>,
     pub(super) interval: Option<Due>,
+    pub(super) pace: Option<Spanned<String>>,
     pub(super) mtbf: Option<Spanned<Mtbf>>,
     #[serde(deserialize_with = "size")]
     pub(super) result_log: Option<u64>,

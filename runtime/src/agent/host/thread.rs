@@ -247,7 +247,10 @@ impl Host {
                 self.start(Arrival { process, origin, stands_by });
             }
             Action::Promote(process) => self.promote(process),
-            Action::End(process) => self.tell_parent(ToParent::End(process)),
+            Action::End(process) => {
+                self.locator.tell(locating::Input::Unwanted(process));
+                self.tell_parent(ToParent::End(process));
+            }
             Action::Forgive(process) => {
                 self.tell_parent(ToParent::Forgive(process));
                 tracing::debug!(%process, "its rank goes on on another host");

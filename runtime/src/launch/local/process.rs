@@ -101,7 +101,7 @@ impl Process {
 pub(super) struct Stops {
     /// Signals that are passed on to all of them.
     pub(super) orders: watch::Receiver<Option<Signal>>,
-    /// Whether their run is over.
+    /// Whether the process is to end by itself, or because the run is over.
     pub(super) is_over: watch::Receiver<bool>,
     /// Whether the process stands by: until it takes a place.
     pub(super) stands_by: watch::Receiver<bool>,

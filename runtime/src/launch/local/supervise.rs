@@ -122,16 +122,17 @@ impl Local {
         let Run { rollbacks, job, _port, agent, mut asked, processes } = run;
         let Attending { orders, failures, notices } = attending;
         let ends = agent.ends();
-        let (over, is_over) = watch::channel(false);
+        let mut is_over = false;
         let mut ranks = JoinSet::new();
-        let mut standbys: BTreeMap<ProcessId, Standby> = BTreeMap::new();
+        let mut attended: BTreeMap<ProcessId, Attended> = BTreeMap::new();
         let attend = |process: Process, stops: Stops| {
             process.attend(stops, failures.clone(), notices.clone(), ends.clone())
         };
-        let of_ranks = Stops { orders: orders.clone(), is_over, stands_by: watch::channel(false).1 };
         for process in processes {
             ends.started(process.id());
-            ranks.spawn(attend(process, of_ranks.clone()));
+            let (of_this, stops) = Attended::new(orders.clone(), false);
+            attended.insert(process.id(), of_this);
+            ranks.spawn(attend(process, stops));
         }
         let starting = Starting { rollbacks, job: &job, ends: &ends, notices: &notices, output };
         while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
@@ -140,7 +141,8 @@ impl Local {
                     let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
                     // Processes that were asked to end have their time for it.
                     if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
-                        over.send_replace(true);
+                        is_over = true;
+                        attended.values().for_each(Attended::end);
                     }
                     if ranks.is_empty() && !self.is_spare() {
                         agent.expect_nobody();
@@ -151,30 +153,37 @@ impl Local {
                     ToParent::Start(process) => {
                         if let Some(started) = self.start_again(process, false, &starting) {
                             failures.forgive_before(process);
-                            ranks.spawn(attend(started, of_ranks.clone()));
+                            let (of_this, stops) = Attended::new(orders.clone(), false);
+                            attended.insert(process, of_this);
+                            ranks.spawn(attend(started, stops));
                         }
                     }
                     ToParent::StandBy(process) => {
                         if let Some(started) = self.start_again(process, true, &starting) {
                             failures.forgive(process);
-                            let (standby, stops) = Standby::new(orders.clone());
+                            let (of_this, stops) = Attended::new(orders.clone(), true);
+                            attended.insert(process, of_this);
                             ranks.spawn(attend(started, stops));
-                            standbys.insert(process, standby);
                         }
                     }
                     ToParent::Promoted(process) => {
                         failures.forgive_before(process);
-                        standbys.get(&process).into_iter().for_each(Standby::promote);
+                        attended.get(&process).into_iter().for_each(Attended::promote);
                     }
                     ToParent::End(process) => {
-                        failures.forgive(process);
-                        standbys.remove(&process).iter().for_each(Standby::end);
+                        let of_this = attended.remove(&process);
+                        // Of another one the agent says so when its rank goes on.
+                        if of_this.as_ref().is_none_or(|it| it.stood_by) {
+                            failures.forgive(process);
+                        }
+                        of_this.iter().for_each(Attended::end);
                     }
                     ToParent::Forgive(process) => failures.forgive(process),
                     ToParent::Masterless => {
                         let notice = "everfold: rank 0 has ended before it joined, so the job cannot begin\n";
                         notices.iter().for_each(|notices| notices.try_send(notice.to_owned()));
-                        over.send_replace(true);
+                        is_over = true;
+                        attended.values().for_each(Attended::end);
                     }
                     ToParent::Begun => self.tell(JobEvent::Begun),
                     ToParent::News(news) => self.tell(JobEvent::News(news)),
@@ -195,7 +204,7 @@ impl Local {
         if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
             notices.send(summary(&faults.list())).await;
         }
-        *of_ranks.is_over.borrow()
+        is_over
     }
 
     /// Starts a process in place of an earlier one of its rank, or one that stands by. If it cannot be
@@ -251,19 +260,22 @@ struct Run {
     processes: Vec<Process>,
 }
 
-/// A process that stands by, or has stood by.
-struct Standby {
+/// A process that was started, and may have ended.
+struct Attended {
     /// Ends it by itself.
     is_over: watch::Sender<bool>,
-    /// Says that it takes a place.
+    /// Whether it stands by, and has not taken a place yet.
     stands_by: watch::Sender<bool>,
+    /// Whether it was started to stand by.
+    stood_by: bool,
 }
 
-impl Standby {
+impl Attended {
     /// With what ends it.
-    fn new(orders: watch::Receiver<Option<Signal>>) -> (Self, Stops) {
-        let ((is_over, until), (stands_by, how)) = (watch::channel(false), watch::channel(true));
-        (Self { is_over, stands_by }, Stops { orders, is_over: until, stands_by: how })
+    fn new(orders: watch::Receiver<Option<Signal>>, stands_by: bool) -> (Self, Stops) {
+        let ((is_over, until), (stands_by, how)) = (watch::channel(false), watch::channel(stands_by));
+        let stood_by = *stands_by.borrow();
+        (Self { is_over, stands_by, stood_by }, Stops { orders, is_over: until, stands_by: how })
     }
 
     fn promote(&self) {

@@ -270,6 +270,12 @@ pub fn draw(seed: u64) -> Schedule {
         returns::bring_back(&mut schedule, &mut apart, weather);
         returns::die_at_the_board(&mut schedule, &mut apart, weather);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(26);
+    let is_plain = weather != Weather::Fair && schedule.early_ends.is_empty();
+    if schedule.returns.is_some() && is_plain && apart.random_bool(0.2) {
+        returns::silence_ranks(&mut schedule, &mut apart);
+    }
     schedule
 }
 

@@ -120,7 +120,7 @@ pub(super) fn migrate(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
         standbys: None,
     });
     let (start_us, masters) = (returns.start_us, schedule.hosts[0]);
-    // Who is only silent may live on, and does not come back.
+    // Who is silent is drawn below.
     schedule.faults.retain(|fault| {
         matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_) | Trouble::EndHost(_))
             || matches!(fault.what, Trouble::Crash { .. } | Trouble::Break(_) | Trouble::Slow { .. })
@@ -187,6 +187,19 @@ pub(super) fn silence_hosts(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             Trouble::LoseHost(_) => 0,
             _ => pick(random, [5000, 20_000, 60_000, 300_000]),
         };
+        schedule.faults.push(Fault { at_us: random.random_range(0..20_000), lasts_us, what });
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets ranks be silent: for so short a time that nobody minds, or so long that they are replaced.
+pub(super) fn silence_ranks(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    if schedule.ping_interval_us == 0 {
+        schedule.ping_interval_us = pick(random, [10_000, 30_000]);
+    }
+    for _ in 0..random.random_range(1..=2) {
+        let what = Trouble::Freeze(random.random_range(0..schedule.ranks()));
+        let lasts_us = pick(random, [20_000, 60_000, 300_000, 3_000_000]);
         schedule.faults.push(Fault { at_us: random.random_range(0..20_000), lasts_us, what });
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
