@@ -55,6 +55,7 @@ scenarios! {
     a_fold_fails_beside_a_result,
     a_fold_hangs_past_the_deadline,
     a_host_is_lost_before_its_ranks_join,
+    a_host_is_lost_between_noting_and_leaving_a_round,
     a_host_is_lost_where_a_rank_was_to_come_back,
     a_host_is_lost_while_the_master_sleeps,
     a_host_is_lost_whose_ranks_work_for_their_team,

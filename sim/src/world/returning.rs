@@ -379,7 +379,8 @@ impl World {
     pub(super) fn leave_noted(&mut self, process: ProcessId, reduction: ReductionId) -> bool {
         let rank = process.rank;
         let Some(round) = self.process_mut(rank).rounds.remove(&reduction) else { return false };
-        let end = self.noted(rank, reduction).expect("it was noted before").end.clone();
+        // Its log went with the host, and so does the process.
+        let Some(end) = self.noted(rank, reduction).map(|outcome| outcome.end.clone()) else { return true };
         self.process_mut(rank).worker.iter_mut().for_each(Participant::noted);
         self.leave_round(rank, reduction, round, end);
         true
