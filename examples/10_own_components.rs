@@ -18,8 +18,8 @@
 //!   [recovery file](everfold::recovery::RecoveryFile): `detectors = ["storm"]`, and `pace = "wary"` in
 //!   `[checkpoint]`.
 //!
-//! Each rank has a pace. The process that starts the ranks hosts the master, which asks the detector: here that
-//! is the first process of this program. For jobs that `everfold run` starts, build such a command with the
+//! Each rank has a pace. The process that starts the ranks hosts the master, which asks the detector: here
+//! that is the first process of this program. For jobs that `everfold run` starts, build such a command with the
 //! detector: `everfold_cli::main_with`.
 
 use std::{collections::VecDeque, time::Duration};

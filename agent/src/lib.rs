@@ -36,8 +36,8 @@ pub const FIRST_RANK: Rank = Rank(0);
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
     processes: BTreeMap<ProcessId, Held>,
-    /// Processes that are connected, by the latest connection of each, also if they seem to have ended: what was
-    /// started here may have started the process that is connected.
+    /// Processes that are connected, and the latest connection of each. Also those that seem to have ended: a
+    /// wrapper that was started here may have ended before the process that it has started.
     connected: BTreeMap<ProcessId, u64>,
     /// Processes whose memory was released while they may have lived, and their connections.
     released: BTreeMap<ProcessId, u64>,
@@ -238,8 +238,8 @@ impl Agent {
         }
     }
 
-    /// Starts a process, once the earlier one of its rank has ended and is connected no more: both would write
-    /// to the same vault.
+    /// Starts a process, once the earlier one of its rank has ended and is connected no more: both would
+    /// write to the same vault.
     fn start(&mut self, start: Start) {
         let rank = start.process.rank;
         self.starts.insert(rank, start);

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// Why a process is not taken in whose host was lost and has come back.
-const COMES_AGAIN: &str = "the host on which this rank ran was lost, and the rank goes on elsewhere, or not at all. This \
-                           host is a spare one from now on, and takes ranks that migrate";
+const COMES_AGAIN: &str = "the host on which this rank ran was lost, and the rank goes on elsewhere, or not at \
+                           all. This host is a spare one from now on, and takes ranks that migrate";
 
 impl Master {
     /// Takes a process in. Once all ranks are here, the job begins.

@@ -38,8 +38,8 @@ pub(crate) struct Keeping {
     pub(super) spare: Spare,
 }
 
-/// After so many calls of `checkpoint` one may be due where no time says when: with a plan, a result log may be half
-/// full; for a pace of the program's own there may be news.
+/// The number of calls after which a checkpoint may be due although no time says so: with a plan, the result log
+/// of a rank may be half full; a pace of the program's own may have heard news.
 const CALLS_MAX: u64 = 64;
 
 type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
