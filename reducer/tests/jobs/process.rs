@@ -18,7 +18,7 @@ use nix::{
 };
 
 /// No test takes longer, on whatever machine.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// What a rank says at its end, before its number.
 pub(crate) const DONE: &str = "this is the end of rank ";
 /// In the environment of all processes of one test, by which they are found.

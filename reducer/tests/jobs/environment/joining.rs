@@ -7,14 +7,18 @@ use everfold_protocol::{
 use everfold_runtime::transport::{
     control::{self, Address, BoxStream},
     handshake::{self, Purpose, Seals},
+    lobby,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::Instant,
+};
 
 use super::{
     job::{Job, RANKS},
     refused::TOLD,
 };
-use crate::strangers::Target;
+use crate::{process::DEADLINE, strangers::Target};
 
 /// Two jobs cannot meet at one place: the second says so at once.
 pub(super) fn a_rendezvous_in_use(scheme: &str) {
@@ -147,11 +151,17 @@ async fn join_and_die(target: &Target, process: ProcessId) {
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");
 }
 
-/// Joins as a rank of a job of `size` would.
+/// Joins as a rank of a job of `size` would: rank 0 listens before it lets ranks in.
 pub(super) async fn join(target: &Target, process: ProcessId, size: u32) -> (BoxStream, Seals) {
-    let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
-    let mut seals =
-        handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
+    let address = Address::Tcp(target.address.to_string());
+    let (mut stream, mut seals) = lobby::knock_until(
+        &address,
+        Instant::now() + DEADLINE,
+        (&target.key, target.job, process),
+        Purpose::Control,
+    )
+    .await
+    .unwrap();
     let header = Header { job: target.job, epoch: Epoch(0), sender: process };
     let peer = Peer {
         process,
