@@ -44,6 +44,7 @@ impl Copier {
                 let bytes = self.peers.copy(&source, range).await;
                 let bytes = bytes.map_err(|error| match error.fault {
                     Fault::Unreachable => NotKept::Unreachable,
+                    Fault::Gone => NotKept::Gone,
                     _ => NotKept::Impossible(error.to_string()),
                 })?;
                 let key = record_key(reduction, source.process, index, how);

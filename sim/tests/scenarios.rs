@@ -114,6 +114,7 @@ scenarios! {
     an_agent_begins_late_to_look_for_a_master_that_does_not_come,
     an_exchange_is_copied_a_few_pieces_at_a_time,
     an_idle_worker_looks_beyond_what_an_earlier_process_owned,
+    an_original_is_gone_when_it_is_to_be_copied,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
     contributors_die_beside_a_rank_that_calls_nothing_more,

@@ -93,7 +93,7 @@ impl Master {
         let is_known = |known: Evidence| match known {
             Evidence::Ended(_) => true,
             // Its agent has ended it, so that its rank can come back.
-            Evidence::Silent(_) => self.desk.policy.limits.ranks_return,
+            Evidence::Silent(_) => members.takes_part(rank),
             Evidence::Disconnected | Evidence::HostLost => false,
         };
         if members.evidence(process).is_some_and(|known| !is_known(known)) {

@@ -66,8 +66,6 @@ impl Reduction {
                     lost.insert(rank).expect("a process dies once");
                 }
             } else {
-                // A contribution that outlived its process is as safe from its death as a copy.
-                self.commit(rank);
                 self.mourn(now, process, members);
             }
         }
@@ -75,6 +73,7 @@ impl Reduction {
         if !lost.is_empty() {
             self.expect_again(&lost);
         }
+        self.commit_what_cannot_be_copied(members);
         if !absent.is_empty() {
             return Err(Refusal::ProcessFailed { ranks: absent });
         }

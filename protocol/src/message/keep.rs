@@ -60,6 +60,8 @@ pub struct Kept {
 pub enum NotKept {
     /// The owner could not be reached: another attempt may succeed, or its death explains it.
     Unreachable,
+    /// Who holds the owner's memory, which is the owner or its agent, says that the original is there no more.
+    Gone,
     /// It cannot be kept here; the reason is for people.
     Impossible(String),
 }

@@ -31,7 +31,11 @@ impl World {
         }
         let result = match reach {
             Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
-            Reach::Never | Reach::Gone => Err(NotKept::Unreachable),
+            Reach::Never => Err(NotKept::Unreachable),
+            Reach::Gone => {
+                self.copying.meet("originals that were gone when they were to be copied");
+                Err(NotKept::Gone)
+            }
             Reach::Now if self.stays_damaged(rank, owner, &keep.source.data) => {
                 self.copying.meet("originals that were damaged when they were to be copied");
                 Err(NotKept::Impossible("it is damaged".to_owned()))

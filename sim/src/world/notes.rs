@@ -87,10 +87,13 @@ impl World {
     /// Whether a contribution may count where a replica is to be there first.
     fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
         let lies_in_window = matches!(self.copying.contribution(rank, reduction), Some(Data::Window(_)));
-        // What outlived its process is as safe as a replica.
         let is_its = self.copying.contributor(rank, reduction) == Some(self.process(rank).id);
-        let is_alive = is_its && self.copying.failed(rank).is_none();
-        !(lies_in_window && is_alive)
+        // What outlived its process on the only host of a group is as safe as a replica there.
+        let host = self.home(rank);
+        let has_others = || spec.group.iter().any(|other| self.home(other) != host);
+        let is_left = || self.facts.is_held(host, rank) && has_others();
+        let is_copyable = is_its && (self.copying.failed(rank).is_none() || is_left());
+        !(lies_in_window && is_copyable)
             || self.facts.unprotected.contains(&(rank, reduction.name))
             || self.was_copied(reduction, rank, spec)
     }

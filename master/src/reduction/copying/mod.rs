@@ -10,7 +10,7 @@
 //!
 //! Copies are ordered from each owner's keeper in small portions, the last segments first, as executors begin
 //! with the first. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts
-//! when all of it is acknowledged.
+//! when all of it is acknowledged. If its process dies before, the keeper copies what its agent holds.
 //!
 //! A copy counts from its acknowledgement on (I5). `keepers` chooses its keeper, and the next one if that one
 //! cannot. Taking in an acknowledgement takes the same time however large the group is.

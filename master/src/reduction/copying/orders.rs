@@ -184,11 +184,14 @@ impl Reduction {
             Err(NotKept::Unreachable) if !self.can_copy(owner, &desk.members) => {
                 self.leave_unprotected(vec![(owner, "its process is gone".to_owned())], desk)
             }
-            Err(NotKept::Unreachable) => {
+            Err(NotKept::Gone) if !desk.members.lives(kept.owner) => {
+                self.leave_unprotected(vec![(owner, "its process has left nothing".to_owned())], desk)
+            }
+            // Most likely the death of a process that shows nothing any more is about to be noticed.
+            Err(NotKept::Unreachable | NotKept::Gone) => {
                 let keepers = &mut self.copying.keepers;
                 match keepers.not_reached(now, sender, owner, count, &patience) {
                     Next::Ask => {
-                        // Most likely the owner's death is about to be noticed.
                         let at = now + RETRY_PAUSE;
                         if keepers.look_at(at, owner) {
                             desk.timers.set(at, Timer::Keeper(id, owner));
@@ -248,6 +251,16 @@ impl Reduction {
             }
         }
         waited
+    }
+
+    /// Lets contributions of dead processes count that wait for copies which nobody can make any more. On one
+    /// host what outlived its process is as safe as a copy. Between hosts folding finds that it is gone.
+    pub(crate) fn commit_what_cannot_be_copied(&mut self, members: &Membership) {
+        for owner in self.copying.all_held().intersection(&self.survived).iter() {
+            if !self.can_copy(owner, members) {
+                self.commit(owner);
+            }
+        }
     }
 
     fn tell_unprotected(&self, rank: Rank, reason: String, desk: &mut Desk) {
