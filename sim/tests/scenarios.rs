@@ -105,6 +105,7 @@ scenarios! {
     a_root_and_its_neighbour_in_the_tree_are_apart,
     a_root_is_refused_by_one_owner,
     a_root_never_hears_from_one_owner,
+    a_silent_process_is_ended_and_its_rank_does_not_come_back,
     a_silent_rank_takes_its_late_agent_along,
     a_slow_rank_dies_in_its_share,
     a_slow_rank_is_still_busy_when_the_result_is_lost,

@@ -128,6 +128,11 @@ impl Facts {
         self.failed.get(&rank).is_some_and(|(_, evidence)| evidence.leaves_memory())
     }
 
+    /// Whether nothing is read of `process` any more, which was declared failed.
+    pub fn has_taken_its_memory_along(&self, process: ProcessId) -> bool {
+        self.failures.get(&process).is_some_and(|(_, evidence)| !evidence.leaves_memory())
+    }
+
     /// Whether the agent of `host` holds what `rank` has left there, as far as the master can tell: it had
     /// joined before the master heard of the death, and was not given up since.
     pub fn is_held(&self, host: u64, rank: Rank) -> bool {

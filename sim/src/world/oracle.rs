@@ -122,7 +122,8 @@ impl World {
         let mut of_rank = self.all().filter(|process| process.id.rank == rank).filter(is_held);
         let is_left = |process: &Process| {
             let remains = process.remains(reduction, Shown::Original) && !process.stayed_damaged;
-            remains && self.facts.heard_from(process.id, reduction)
+            let is_lost = self.facts.has_taken_its_memory_along(process.id);
+            remains && !is_lost && self.facts.heard_from(process.id, reduction)
         };
         !overwritten && of_rank.any(is_left)
     }
