@@ -151,6 +151,12 @@ impl Listings {
         self.crowd.waiting_for(reader, has_room, each_max, able)
     }
 
+    /// What waits for `turn`, the oldest reduction first.
+    pub fn waiting_for(&self, turn: Turn) -> impl Iterator<Item = SegmentId> {
+        let all = self.waiting.range((turn, Timestamp::ZERO, SegmentId::LEAST)..);
+        all.take_while(move |(whose, ..)| *whose == turn).map(|(_, _, id)| *id)
+    }
+
     /// For each reduction with segments that wait for `turn`, the oldest first: the answer of `able` for the
     /// first of its segments that has one.
     pub fn firsts<T>(

@@ -62,9 +62,9 @@ pub struct Left {
 }
 
 /// Of all grains, the first round of a balanced segment has one in this many: the ranks learn their paces.
-const FIRST_PART: u64 = 64;
+const FIRST_PART: u64 = 128;
 /// Of what is open, a round has one in this many as long as paces change.
-const PART: u64 = 4;
+const PART: u64 = 2;
 /// Paces have changed if one did by more than one in this many. So much longer than promised a rank may take.
 const TOLERANCE: u64 = 8;
 /// Rounds after which ranks are not relieved any more.

@@ -61,6 +61,14 @@ pub enum Access {
 }
 
 impl Access {
+    /// The same without small differences: one read more or less under way at the owner.
+    pub(crate) fn roughly(self) -> Self {
+        match self {
+            Self::Far { serves, .. } => Self::Far { serves: serves / 2, read_ns: 0 },
+            Self::Near | Self::Later | Self::Never => self,
+        }
+    }
+
     pub(super) fn read_ns(&self) -> Option<u64> {
         match self {
             Self::Far { read_ns, .. } => Some(*read_ns),

@@ -25,6 +25,9 @@ const OWNERS_COMPARED: usize = 16;
 /// Reductions that are compared for a worker that has room.
 const REDUCTIONS_COMPARED: usize = 8;
 
+/// Segments that wait for a root are counted up to this number.
+const BACKLOG_MAX: usize = 16;
+
 /// The number of segments of a crowd that are compared for each process that the worker would read from.
 const CROWD_COMPARED: usize = 2;
 
@@ -179,9 +182,9 @@ impl<'a> Choice<'a> {
         reduction.meets_within_reach(index, own, self.members).then(reader)
     }
 
-    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from the
-    /// owner that serves the fewest reads. Were it always of the oldest one, the link of its root would carry
-    /// nothing away meanwhile.
+    /// A segment that waits for `rank`: of the oldest reductions, of one for which it reads from an owner that
+    /// serves few reads, and of these the one whose root has the fewest segments to read. Were it always of the
+    /// oldest one, the links of the other roots would carry little in the beginning, and alone in the end.
     pub(super) fn first_for(&self, rank: Rank, listings: &Listings) -> Option<SegmentId> {
         let reductions = self.reductions;
         let is_alive = |rank| self.members.alive(rank).is_some();
@@ -196,13 +199,12 @@ impl<'a> Choice<'a> {
             let has_room = |owner| self.lanes[rank].has_room_for(owner, self.policy);
             let mut waiting = listings.waiting_in_crowd(rank, has_room, CROWD_COMPARED, into_own);
             waiting.sort_unstable_by_key(|(started, id, _)| (*started, *id));
-            let firsts = waiting.into_iter().take(REDUCTIONS_COMPARED);
-            firsts.map(|(_, id, access)| (id, access)).min_by_key(|(_, access)| *access)
+            waiting.into_iter().take(REDUCTIONS_COMPARED).map(|(_, id, access)| (id, access))
         };
         let of_owners = || {
             let firsts = listings.firsts_of(rank, false, usize::MAX, into_own).take(REDUCTIONS_COMPARED);
-            let best = firsts.min_by_key(|(_, access)| *access);
-            best.into_iter().chain(of_crowd()).min_by_key(|(_, access)| *access)
+            let backlog = |id: &SegmentId| self.backlog(*id, listings);
+            firsts.chain(of_crowd()).min_by_key(|(id, access)| (access.roughly(), backlog(id), *access))
         };
         let to_root = listings.firsts(Turn::Root(rank), into_own).take(REDUCTIONS_COMPARED);
         let first = to_root.min_by_key(|(_, access)| *access).or_else(of_owners);
@@ -210,6 +212,12 @@ impl<'a> Choice<'a> {
         let first = first.or_else(|| listings.firsts_of(rank, true, looks, into_own).next());
         let of_anyone = || listings.firsts(Turn::Anyone, afresh).next().map(|(id, ())| id);
         first.map(|(id, _)| id).or_else(of_anyone)
+    }
+
+    /// How many segments wait for the root of a reduction, up to a number that keeps its link busy for long.
+    fn backlog(&self, id: SegmentId, listings: &Listings) -> usize {
+        let root = self.reductions[&id.reduction].spec().delivery.root();
+        root.map_or(0, |root| listings.waiting_for(Turn::Root(root)).take(BACKLOG_MAX).count())
     }
 
     /// Under which pairs a segment is listed: none, unless many reductions are open.
