@@ -88,10 +88,12 @@ impl World {
     fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
         let lies_in_window = matches!(self.copying.contribution(rank, reduction), Some(Data::Window(_)));
         let is_its = self.copying.contributor(rank, reduction) == Some(self.process(rank).id);
-        // What outlived its process on the only host of a group is as safe as a replica there.
+        // What outlived its process on the only host of a group is as safe as a replica there. Where ranks go
+        // from host to host, it is open which hosts the group had then.
         let host = self.home(rank);
         let has_others = || spec.group.iter().any(|other| self.home(other) != host);
-        let is_left = || self.facts.is_held(host, rank) && has_others();
+        let is_open = self.settings.spares().next().is_some();
+        let is_left = || self.facts.is_held(host, rank) && has_others() && !is_open;
         let is_copyable = is_its && (self.copying.failed(rank).is_none() || is_left());
         !(lies_in_window && is_copyable)
             || self.facts.unprotected.contains(&(rank, reduction.name))
