@@ -19,8 +19,8 @@
 //!   `[checkpoint]`.
 //!
 //! Each rank has a pace. The process that starts the ranks hosts the master, which asks the detector: here
-//! that is the first process of this program. For jobs that `everfold run` starts, build such a command with the
-//! detector: `everfold_cli::main_with`.
+//! that is the first process of this program. For jobs that `everfold run` starts, build such a command with
+//! the detector: `everfold_cli::main_with`.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -65,8 +65,8 @@ impl Master {
         }
     }
 
-    /// Has a process started in place of `dead`, as it was judged. If `dead` was only silent, it may live on: its
-    /// agent ends it first.
+    /// Has a process started in place of `dead`, as it was judged. If `dead` was only silent, it may live on:
+    /// its agent ends it first.
     pub(super) fn call_back(&mut self, dead: ProcessId, verdict: Verdict, evidence: Evidence) {
         let Some(agent) = self.desk.members.agents().of(dead) else { return };
         if matches!(evidence, Evidence::Silent(_)) && !matches!(verdict, Verdict::Ignore(_)) {

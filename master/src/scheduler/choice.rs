@@ -182,9 +182,9 @@ impl<'a> Choice<'a> {
         reduction.meets_within_reach(index, own, self.members).then(reader)
     }
 
-    /// A segment that waits for `rank`: of the oldest reductions, of one for which it reads from an owner that
-    /// serves few reads, and of these the one whose root has the fewest segments to read. Were it always of the
-    /// oldest one, the links of the other roots would carry little in the beginning, and alone in the end.
+    /// A segment that waits for `rank`: of the oldest reductions, of one for which it reads from an owner
+    /// that serves few reads, and of these the one whose root has the fewest segments to read. Were it always
+    /// of the oldest one, the links of the other roots would carry little at first, and alone in the end.
     pub(super) fn first_for(&self, rank: Rank, listings: &Listings) -> Option<SegmentId> {
         let reductions = self.reductions;
         let is_alive = |rank| self.members.alive(rank).is_some();

@@ -60,7 +60,7 @@ pub struct Kept {
 pub enum NotKept {
     /// The owner could not be reached: another attempt may succeed, or its death explains it.
     Unreachable,
-    /// Who holds the owner's memory, which is the owner or its agent, says that the original is there no more.
+    /// The holder of the owner's memory, the owner or its agent, says that the original is there no more.
     Gone,
     /// It cannot be kept here; the reason is for people.
     Impossible(String),

@@ -10,8 +10,8 @@ use super::interval::Interval;
 /// Decides when checkpoints of a rank are due: a checkpoint protocol of the program's own (FR-4).
 ///
 /// [`Launch::checkpoint_pace`](crate::Launch::checkpoint_pace) adds it to a program, by a name. The recovery
-/// file (`checkpoint.pace`) or [`Config::checkpoint_pace`](crate::Config::checkpoint_pace) chooses it by that name, in
-/// place of an [`Interval`]. Each process has one, which begins anew when the rank comes back. Where all ranks
+/// file (`checkpoint.pace`) or [`Config::checkpoint_pace`](crate::Config::checkpoint_pace) chooses it by that
+/// name, in place of an [`Interval`]. Each process has one, which begins anew when the rank comes back. Where all ranks
 /// save together, they save as soon as a checkpoint is due for one of them, and ask each other at least once
 /// in 64 calls.
 ///

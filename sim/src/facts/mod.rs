@@ -128,7 +128,7 @@ impl Facts {
         self.failed.get(&rank).is_some_and(|(_, evidence)| evidence.leaves_memory())
     }
 
-    /// Whether nothing is read of `process` any more, which was declared failed.
+    /// Whether `process` was declared failed and nothing of it is read any more.
     pub fn has_taken_its_memory_along(&self, process: ProcessId) -> bool {
         self.failures.get(&process).is_some_and(|(_, evidence)| !evidence.leaves_memory())
     }
