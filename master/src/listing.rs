@@ -25,6 +25,9 @@ pub(crate) enum Turn {
     Anyone,
 }
 
+/// Segments that wait for a root are counted up to this number.
+const BACKLOG_MAX: usize = 16;
+
 /// Behind all segments of a reduction.
 fn beyond(reduction: ReductionId) -> SegmentId {
     SegmentId { reduction, index: SegmentIndex(u32::MAX) }
@@ -155,6 +158,12 @@ impl Listings {
     pub fn waiting_for(&self, turn: Turn) -> impl Iterator<Item = SegmentId> {
         let all = self.waiting.range((turn, Timestamp::ZERO, SegmentId::LEAST)..);
         all.take_while(move |(whose, ..)| *whose == turn).map(|(_, _, id)| *id)
+    }
+
+    /// How many segments wait for a root, up to a number that keeps its link busy for long. The crowd's do not
+    /// count.
+    pub fn backlog(&self, root: Option<Rank>) -> usize {
+        root.map_or(0, |root| self.waiting_for(Turn::Root(root)).take(BACKLOG_MAX).count())
     }
 
     /// For each reduction with segments that wait for `turn`, the oldest first: the answer of `able` for the

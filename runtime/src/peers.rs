@@ -175,7 +175,7 @@ impl Peers {
         }
     }
 
-    /// Copies `range` of a source, or all of it, while its owner lives.
+    /// Copies `range` of a source, or all of it, from its owner or from the agent that holds what that has left.
     pub(crate) async fn copy(
         &self,
         source: &Source,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
+    Incarnation, Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
     message::{Data, Evidence, Kept},
 };
 
@@ -65,6 +65,17 @@ pub struct Protected {
     pub alone: Path,
 }
 
+/// What a process has contributed.
+#[derive(Debug)]
+pub(crate) struct Original {
+    /// Where it lies.
+    pub data: Data,
+    /// Whether all ranks of the group were on one host when the master heard of it.
+    pub on_one_host: bool,
+    /// The segments of which the master was told that there is a copy.
+    pub copied: BTreeSet<u32>,
+}
+
 /// What was noted about copies.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
@@ -74,8 +85,8 @@ pub(crate) struct Notes {
     pub counted: Vec<Counted>,
     /// Contributions that the master has heard of: when, and where they lie.
     contributed: BTreeMap<(ReductionId, Rank), (Timestamp, Data)>,
-    /// Which process of each rank has called first.
-    contributors: BTreeMap<(ReductionId, Rank), ProcessId>,
+    /// The same of all processes of a rank.
+    originals: BTreeMap<(ReductionId, ProcessId), Original>,
     /// Copies that it has been told of: whose, of what, at whom.
     acknowledged: BTreeSet<(Rank, SegmentId, Rank)>,
     /// Contributions that were in a task.
@@ -96,10 +107,9 @@ impl Notes {
     }
 
     /// Takes in that the master hears of a contribution, and where that lies.
-    pub fn contribute(&mut self, at: Timestamp, process: ProcessId, reduction: ReductionId, data: Data) {
-        let rank = process.rank;
-        self.contributors.entry((reduction, rank)).or_insert(process);
-        self.contributed.insert((reduction, rank), (at, data));
+    pub fn contribute(&mut self, at: Timestamp, by: ProcessId, reduction: ReductionId, original: Original) {
+        self.contributed.insert((reduction, by.rank), (at, original.data.clone()));
+        self.originals.entry((reduction, by)).or_insert(original);
     }
 
     /// Whether the master has heard of a contribution.
@@ -107,9 +117,15 @@ impl Notes {
         self.contributed.contains_key(&(reduction, rank))
     }
 
-    /// Which process of `rank` has contributed first.
-    pub fn contributor(&self, rank: Rank, reduction: ReductionId) -> Option<ProcessId> {
-        self.contributors.get(&(reduction, rank)).copied()
+    /// What the processes of `rank` have contributed, which may have been lost.
+    pub fn originals(
+        &self,
+        rank: Rank,
+        reduction: ReductionId,
+    ) -> impl Iterator<Item = (ProcessId, &Original)> {
+        let last = ProcessId { incarnation: Incarnation(u32::MAX), ..ProcessId::first(rank.0) };
+        let of_it = (reduction, ProcessId::first(rank.0))..=(reduction, last);
+        self.originals.range(of_it).map(|((_, process), original)| (*process, original))
     }
 
     /// Where a contribution lies, if the master has heard of it.
@@ -128,6 +144,9 @@ impl Notes {
         let segment = |index| SegmentId { reduction: kept.reduction, index: SegmentIndex(index) };
         let copies = kept.segments.clone().map(|index| (kept.owner.rank, segment(index), keeper));
         self.acknowledged.extend(copies);
+        if let Some(original) = self.originals.get_mut(&(kept.reduction, kept.owner)) {
+            original.copied.extend(kept.segments.clone());
+        }
     }
 
     /// Takes in that a contribution was lost and has come again: copies of parts of the lost one are of no

@@ -138,6 +138,7 @@ scenarios! {
     the_first_host_is_lost_before_there_is_a_master,
     the_first_host_vanishes_before_the_job_begins,
     the_first_who_have_the_result_are_on_one_host,
+    the_keeper_of_a_dead_rank_shows_damaged_bytes,
     the_last_who_has_the_result_holds_it_damaged,
     the_last_who_lives_leaves_without_contributing,
     the_log_answers_before_the_replica_has_it,

@@ -206,6 +206,12 @@ pub fn to_master() -> Vec<(Header, Vec<ToMaster>)> {
             segments: 0..3,
             result: Err(NotKept::Impossible("full".to_owned())),
         }),
+        ToMaster::Kept(Kept {
+            reduction: REDUCTION,
+            owner: process(1),
+            segments: 0..1,
+            result: Err(NotKept::Gone),
+        }),
         ToMaster::Collected { reduction: REDUCTION, body: Some(Data::Window(window())) },
         ToMaster::Prefetched(Prefetched {
             reduction: REDUCTION,

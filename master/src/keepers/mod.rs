@@ -78,14 +78,15 @@ impl Keepers {
         concerned
     }
 
-    /// The keeper of the copy of `owner`'s original.
+    /// The keeper of the copy of what the process `original` has contributed.
     pub fn find(
         &mut self,
         now: Timestamp,
-        owner: Rank,
+        original: ProcessId,
         candidates: &Candidates,
         patience: &Patience,
     ) -> Found {
+        let owner = original.rank;
         let Some(charge) = self.charges.get_mut(&owner).filter(|charge| !charge.is_given_up()) else {
             return Found::GivenUp;
         };
@@ -95,13 +96,15 @@ impl Keepers {
         let placed = self.placement.get_or_insert_with(|| Placed::over(candidates));
         let begins = charge.at().is_none();
         let usable = |rank: Rank| charge.may_ask(rank);
-        let own = placed.keeper_of(owner).filter(|own| begins && usable(*own));
+        // The placed one is on another host than the rank, but not always than what a dead process has left.
+        let outlives = |own: &Rank| !candidates.has_moved(original) || candidates.are_apart(*own, original);
+        let own = placed.keeper_of(owner).filter(|own| begins && usable(*own) && outlives(own));
         let found = match own.and_then(|own| candidates.can_keep(own)) {
             Some(keeper) => Some(keeper),
             None if own.is_some_and(|own| candidates.may_call(own)) && now < charge.waits_until(patience) => {
                 return Found::Later(Some(charge.waits_until(patience)));
             }
-            None => placed.next(owner, charge.at().unwrap_or(owner), candidates, usable),
+            None => placed.next(original, charge.at().unwrap_or(owner), candidates, usable),
         };
         match found {
             Some(keeper) => {
@@ -121,6 +124,11 @@ impl Keepers {
     /// waited for.
     pub fn look(&mut self, now: Timestamp, owner: Rank, patience: &Patience) -> Next {
         self.charges.get_mut(&owner).map_or(Next::Nothing, |charge| charge.look(now, patience))
+    }
+
+    /// Whether `keeper` is the one that is asked for the copy of `owner`'s original.
+    pub fn is_asked(&self, keeper: ProcessId, owner: Rank) -> bool {
+        self.charges.get(&owner).is_some_and(|charge| charge.keeper() == Some(keeper))
     }
 
     /// Takes in that `keeper` has copies of `count` segments of `owner`'s original. Of `new` of them there

@@ -33,8 +33,14 @@ impl Candidates<'_> {
         self.group.contains(rank) && !self.arrived.contains(rank) && self.members.may_call(rank)
     }
 
-    pub(super) fn are_apart(&self, one: Rank, other: Rank) -> bool {
-        self.members.host(one) != self.members.host(other)
+    /// Whether a copy at `keeper` outlives the host on which `original` has contributed.
+    pub(super) fn are_apart(&self, keeper: Rank, original: ProcessId) -> bool {
+        self.members.host(keeper) != self.members.host_of(original)
+    }
+
+    /// Whether the rank of `original` is on another host by now.
+    pub(super) fn has_moved(&self, original: ProcessId) -> bool {
+        self.members.host(original.rank) != self.members.host_of(original)
     }
 }
 
@@ -60,11 +66,11 @@ impl Placed {
         self.wards.get(&keeper).into_iter().flatten().copied()
     }
 
-    /// The first of `usable` from `from` on, where each step goes to the keeper of the rank before; for an
-    /// `owner`, which is not its own keeper. One on another host, if there is one.
+    /// The first of `usable` from `from` on, where each step goes to the keeper of the rank before; for the
+    /// owner of `original`, which is not its own keeper. One on another host, if there is one.
     pub(super) fn next(
         &self,
-        owner: Rank,
+        original: ProcessId,
         from: Rank,
         candidates: &Candidates,
         usable: impl Fn(Rank) -> bool,
@@ -74,8 +80,9 @@ impl Placed {
             // No longer than all round, whether it comes back to where it began or not.
             core::iter::successors(step(&from), step).take(candidates.group.len())
         };
-        let can = |rank: &Rank| *rank != owner && usable(*rank) && candidates.can_keep(*rank).is_some();
-        let apart = |rank: &Rank| candidates.are_apart(*rank, owner) && can(rank);
+        let can =
+            |rank: &Rank| *rank != original.rank && usable(*rank) && candidates.can_keep(*rank).is_some();
+        let apart = |rank: &Rank| candidates.are_apart(*rank, original) && can(rank);
         let by_step = || steps().find(apart);
         let anybody = || {
             let behind = candidates.arrived.iter().filter(|rank| *rank > from);

@@ -1,10 +1,13 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use everfold_protocol::{JobId, Path, message::Peer};
+use everfold_protocol::{
+    Incarnation, JobId, Path,
+    message::{Evidence, Peer},
+};
 
 use super::*;
-use crate::membership::Membership;
+use crate::membership::{Membership, Prospect};
 
 const PATIENCE: Patience = Patience {
     call: Duration::from_millis(20),
@@ -48,7 +51,7 @@ fn an_owner_waits_for_its_placed_keeper_for_a_while_and_then_for_nobody() {
     let mut keepers = keepers([Rank(0)].into_iter());
     let mut find = |ms, arrived| {
         let candidates = Candidates { group: &group, arrived, members: &members };
-        keepers.find(at(ms), Rank(0), &candidates, &PATIENCE)
+        keepers.find(at(ms), ProcessId::first(0), &candidates, &PATIENCE)
     };
     assert_eq!(find(0, &early), Found::Later(Some(at(20))));
     assert_eq!(find(20, &early), Found::Later(None), "nobody else has called");
@@ -62,7 +65,7 @@ fn a_placed_keeper_that_calls_nothing_more_is_not_waited_for() {
     let (group, arrived) = (Path::range(0, 4), [0, 2].into_iter().map(Rank).collect());
     let mut keepers = keepers([Rank(0)].into_iter());
     let candidates = Candidates { group: &group, arrived: &arrived, members: &members };
-    let found = keepers.find(at(0), Rank(0), &candidates, &PATIENCE);
+    let found = keepers.find(at(0), ProcessId::first(0), &candidates, &PATIENCE);
     assert_eq!(found, Found::Keeper(ProcessId::first(2)));
 }
 
@@ -78,13 +81,31 @@ fn however_many_are_late_no_other_keeps_more_than_one_copy() {
         let candidates = Candidates { group: &group, arrived: &arrived, members: &members };
         let mut loads = BTreeMap::new();
         for owner in arrived.iter() {
-            let found = keepers.find(at(50), owner, &candidates, &PATIENCE);
+            let found = keepers.find(at(50), ProcessId::first(owner.0), &candidates, &PATIENCE);
             let Found::Keeper(keeper) = found else { panic!("{owner}: {found:?}") };
-            assert!(candidates.are_apart(owner, keeper.rank) && !late.contains(&keeper.rank));
+            assert!(
+                candidates.are_apart(keeper.rank, ProcessId::first(owner.0)) && !late.contains(&keeper.rank)
+            );
             *loads.entry(keeper).or_insert(0) += 1;
         }
         assert_eq!(loads.into_values().max(), Some(1), "{} are late", late.len());
     }
+}
+
+#[test]
+fn the_keeper_of_what_a_dead_process_has_left_is_apart_from_the_host_of_that_process() {
+    let mut members = members(4, 2);
+    let group = Path::range(0, 4);
+    let (dead, returned) =
+        (ProcessId::first(0), ProcessId { incarnation: Incarnation(1), ..ProcessId::first(0) });
+    members.fail(&[dead], Evidence::Disconnected, Prospect::Returns);
+    let peer = Peer { process: returned, host: 2, ..members.alive(Rank(1)).expect("it lives").clone() };
+    members.take_in(peer);
+    let candidates = Candidates { group: &group, arrived: &group, members: &members };
+    let mut keepers = keepers([Rank(0)].into_iter());
+    let found = keepers.find(at(0), dead, &candidates, &PATIENCE);
+    let Found::Keeper(keeper) = found else { panic!("{found:?}") };
+    assert!([2, 3].contains(&keeper.rank.0), "{keeper} is on the host of {dead}");
 }
 
 #[test]
@@ -96,14 +117,14 @@ fn whoever_refuses_is_asked_no_more_and_a_few_refusals_end_the_search() {
     let mut asked = Vec::new();
     let mut next = Next::Ask;
     while next == Next::Ask {
-        let found = keepers.find(at(1), Rank(0), &candidates, &PATIENCE);
+        let found = keepers.find(at(1), ProcessId::first(0), &candidates, &PATIENCE);
         let Found::Keeper(keeper) = found else { panic!("{found:?}") };
         asked.push(keeper.rank.0);
         next = keepers.refused(at(1), keeper, Rank(0), 1, "full".to_owned());
     }
     assert_eq!((next, asked), (Next::GiveUp, vec![1, 2, 3]));
     assert!(keepers.give_up(Rank(0)) && !keepers.give_up(Rank(0)), "it is told once");
-    assert_eq!(keepers.find(at(1), Rank(0), &candidates, &PATIENCE), Found::GivenUp);
+    assert_eq!(keepers.find(at(1), ProcessId::first(0), &candidates, &PATIENCE), Found::GivenUp);
 }
 
 #[test]
@@ -115,7 +136,7 @@ fn an_owner_that_nobody_reaches_is_given_up_after_a_silence_that_would_have_show
     let mut asked = Vec::new();
     let mut ms = 0;
     loop {
-        let found = keepers.find(at(ms), Rank(0), &candidates, &PATIENCE);
+        let found = keepers.find(at(ms), ProcessId::first(0), &candidates, &PATIENCE);
         let Found::Keeper(keeper) = found else { panic!("{found:?}") };
         asked.push(keeper.rank.0);
         if keepers.not_reached(at(ms), keeper, Rank(0), 1, &PATIENCE) == Next::GiveUp {
@@ -136,7 +157,7 @@ fn a_keeper_that_does_not_answer_is_not_waited_for_but_its_answer_counts() {
     let mut asked = Vec::new();
     let (mut next, mut now) = (Next::Ask, at(0));
     while next == Next::Ask {
-        let found = keepers.find(now, Rank(0), &candidates, &PATIENCE);
+        let found = keepers.find(now, ProcessId::first(0), &candidates, &PATIENCE);
         let Found::Keeper(keeper) = found else { panic!("{found:?}") };
         asked.push((keeper.rank.0, now.since(at(0)).as_millis()));
         keepers.get_mut(Rank(0)).expect("it has contributed").order(now, &(0..4));

@@ -25,8 +25,8 @@ const OWNERS_COMPARED: usize = 16;
 /// Reductions that are compared for a worker that has room.
 const REDUCTIONS_COMPARED: usize = 8;
 
-/// Segments that wait for a root are counted up to this number.
-const BACKLOG_MAX: usize = 16;
+/// Segments that a worker could work on, and how well it reads what they need.
+type Able = SmallVec<[(SegmentId, Access); 2 * REDUCTIONS_COMPARED]>;
 
 /// The number of segments of a crowd that are compared for each process that the worker would read from.
 const CROWD_COMPARED: usize = 2;
@@ -203,8 +203,7 @@ impl<'a> Choice<'a> {
         };
         let of_owners = || {
             let firsts = listings.firsts_of(rank, false, usize::MAX, into_own).take(REDUCTIONS_COMPARED);
-            let backlog = |id: &SegmentId| self.backlog(*id, listings);
-            firsts.chain(of_crowd()).min_by_key(|(id, access)| (access.roughly(), backlog(id), *access))
+            self.most_urgent(firsts.chain(of_crowd()).collect(), listings)
         };
         let to_root = listings.firsts(Turn::Root(rank), into_own).take(REDUCTIONS_COMPARED);
         let first = to_root.min_by_key(|(_, access)| *access).or_else(of_owners);
@@ -214,10 +213,23 @@ impl<'a> Choice<'a> {
         first.map(|(id, _)| id).or_else(of_anyone)
     }
 
-    /// How many segments wait for the root of a reduction, up to a number that keeps its link busy for long.
-    fn backlog(&self, id: SegmentId, listings: &Listings) -> usize {
-        let root = self.reductions[&id.reduction].spec().delivery.root();
-        root.map_or(0, |root| listings.waiting_for(Turn::Root(root)).take(BACKLOG_MAX).count())
+    /// Of segments that are about equally quick to read, the one whose root has the fewest to read itself.
+    fn most_urgent(&self, mut able: Able, listings: &Listings) -> Option<(SegmentId, Access)> {
+        let roughly = able.iter().map(|(_, access)| access.roughly()).min()?;
+        able.retain(|(_, access)| access.roughly() == roughly);
+        // On one host no link waits, and one segment needs no comparison.
+        if roughly == Access::Near || able.len() == 1 {
+            return able.first().copied();
+        }
+        let root = |id: SegmentId| self.reductions[&id.reduction].spec().delivery.root();
+        let mut backlogs = SmallVec::<[(Option<Rank>, usize); 4]>::new();
+        for root in able.iter().map(|(id, _)| root(*id)) {
+            if backlogs.iter().all(|(of, _)| *of != root) {
+                backlogs.push((root, listings.backlog(root)));
+            }
+        }
+        let backlog = |root| backlogs.iter().find(|(of, _)| *of == root).map(|(_, count)| *count);
+        able.into_iter().min_by_key(|(id, access)| (backlog(root(*id)), *access))
     }
 
     /// Under which pairs a segment is listed: none, unless many reductions are open.

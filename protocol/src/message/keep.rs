@@ -60,10 +60,10 @@ pub struct Kept {
 pub enum NotKept {
     /// The owner could not be reached: another attempt may succeed, or its death explains it.
     Unreachable,
-    /// The holder of the owner's memory, the owner or its agent, says that the original is there no more.
-    Gone,
     /// It cannot be kept here; the reason is for people.
     Impossible(String),
+    /// The holder of the owner's memory, the owner or its agent, says that the original is there no more.
+    Gone,
 }
 
 impl From<String> for NotKept {

@@ -163,9 +163,8 @@ impl<'a> Circumstances<'a> {
         let was_copied = |rank: Rank| self.judgement.world.was_copied(id, rank, spec);
         // Keepers belong to the group.
         let counted = ranks.iter().all(|rank| was_copied(rank) && !unprotected(rank));
-        let spoils = |fault: &Fault| {
-            matches!(fault.what, Trouble::SpoilCopies(_) | Trouble::Damage { copies: true, .. })
-        };
+        // All that lies at a process is given up whose bytes stay damaged, its copies, too.
+        let spoils = |fault: &Fault| matches!(fault.what, Trouble::SpoilCopies(_) | Trouble::Damage { .. });
         let Schedule { damage_percent, faults, .. } = self.judgement.schedule;
         let is_sound = *damage_percent == 0 && !faults.iter().any(spoils);
         spec.protection == Protection::CommitFirst && counted && self.hit == 1 && is_sound

@@ -1,6 +1,6 @@
 //! Ranks that come back on other hosts: where they are, and the replicas of their vaults.
 
-use everfold_protocol::{AgentId, ProcessId, Rank, message::Lodging};
+use everfold_protocol::{AgentId, Path, ProcessId, Rank, message::Lodging};
 use everfold_worker::machine::Event;
 use rand::Rng;
 
@@ -26,6 +26,17 @@ impl World {
     /// The host of a rank's latest process.
     pub(crate) fn home(&self, rank: Rank) -> u64 {
         self.process(rank).host
+    }
+
+    /// Whether the latest processes of a group that take part, or took part, are all on one host.
+    pub(crate) fn is_on_one_host(&self, group: &Path) -> bool {
+        let latest = |rank: Rank| {
+            let took_part = self.all().filter(|process| process.id.rank == rank && process.plays);
+            took_part.max_by_key(|process| process.id).map(|process| process.host)
+        };
+        let mut hosts = group.iter().map(latest);
+        let first = hosts.next();
+        hosts.all(|host| Some(host) == first)
     }
 
     /// The hosts on which processes of a rank run or ran.

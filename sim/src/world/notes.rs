@@ -1,5 +1,7 @@
 //! What is noted about replicas, for the judge.
 
+use std::collections::BTreeSet;
+
 use everfold_master as master;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, Timestamp,
@@ -10,7 +12,7 @@ use everfold_protocol::{
 
 use super::World;
 use crate::{
-    copies::{Counted, Lost, Ordered, Protected},
+    copies::{Counted, Lost, Ordered, Original, Protected},
     process::Process,
 };
 
@@ -23,7 +25,9 @@ impl World {
         match message {
             ToMaster::Contribute(contribution) => {
                 let (reduction, data) = (contribution.reduction, contribution.data.clone());
-                self.copying.contribute(self.agenda.now(), sender, reduction, data);
+                let on_one_host = self.is_on_one_host(&contribution.spec.group);
+                let original = Original { data, on_one_host, copied: BTreeSet::new() };
+                self.copying.contribute(self.agenda.now(), sender, reduction, original);
             }
             ToMaster::Kept(kept) if kept.result.is_ok() => {
                 let mut open = self.driver.master().reductions().filter(|(id, _)| **id == kept.reduction);
@@ -86,18 +90,17 @@ impl World {
 
     /// Whether a contribution may count where a replica is to be there first.
     fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
-        let lies_in_window = matches!(self.copying.contribution(rank, reduction), Some(Data::Window(_)));
-        let is_its = self.copying.contributor(rank, reduction) == Some(self.process(rank).id);
-        // What outlived its process on the only host of a group is as safe as a replica there. Where ranks go
-        // from host to host, it is open which hosts the group had then.
-        let host = self.home(rank);
-        let has_others = || spec.group.iter().any(|other| self.home(other) != host);
-        let is_open = self.settings.spares().next().is_some();
-        let is_left = || self.facts.is_held(host, rank) && has_others() && !is_open;
-        let is_copyable = is_its && (self.copying.failed(rank).is_none() || is_left());
-        !(lies_in_window && is_copyable)
-            || self.facts.unprotected.contains(&(rank, reduction.name))
-            || self.was_copied(reduction, rank, spec)
+        let counts = |(process, original): (ProcessId, &Original)| {
+            let Data::Window(window) = &original.data else { return true };
+            let mut segments = self.settings.segments(reduction, spec);
+            let is_copied = segments.all(|(index, _)| original.copied.contains(&index.0));
+            // What outlives its process on the only host of a group is as safe as a replica there.
+            let leaves_memory = |(_, evidence): &(Timestamp, Evidence)| evidence.leaves_memory();
+            let is_left = self.facts.failures.get(&process).is_some_and(leaves_memory);
+            is_copied || original.on_one_host && is_left && window.place.outlives_its_process()
+        };
+        self.facts.unprotected.contains(&(rank, reduction.name))
+            || self.copying.originals(rank, reduction).any(counts)
     }
 
     fn note_report(&mut self, finished: &Finished) {

@@ -107,7 +107,7 @@ impl Reduction {
         let patience = policy.copy_patience();
         let (group, arrived) = (callers.as_ref().unwrap_or(group), able.as_ref().unwrap_or(arrived));
         let candidates = Candidates { group, arrived, members };
-        let keeper = match copying.keepers.find(*now, owner, &candidates, &patience) {
+        let keeper = match copying.keepers.find(*now, original.process, &candidates, &patience) {
             Found::Keeper(keeper) => keeper,
             found => return without.extend(self.without_keeper(id, owner, found, timers)),
         };
@@ -184,7 +184,10 @@ impl Reduction {
             Err(NotKept::Unreachable) if !self.can_copy(owner, &desk.members) => {
                 self.leave_unprotected(vec![(owner, "its process is gone".to_owned())], desk)
             }
-            Err(NotKept::Gone) if !desk.members.lives(kept.owner) => {
+            // One that is not asked any more may have been too late, and the next one may have a copy by then.
+            Err(NotKept::Gone)
+                if !desk.members.lives(kept.owner) && self.copying.keepers.is_asked(sender, owner) =>
+            {
                 self.leave_unprotected(vec![(owner, "its process has left nothing".to_owned())], desk)
             }
             // Most likely the death of a process that shows nothing any more is about to be noticed.
@@ -254,7 +257,8 @@ impl Reduction {
     }
 
     /// Lets contributions of dead processes count that wait for copies which nobody can make any more. On one
-    /// host what outlived its process is as safe as a copy. Between hosts folding finds that it is gone.
+    /// host the memory that outlived its process is as safe as a copy. Between hosts the same repair asks for
+    /// contributions again of which nothing is left.
     pub(crate) fn commit_what_cannot_be_copied(&mut self, members: &Membership) {
         for owner in self.copying.all_held().intersection(&self.survived).iter() {
             if !self.can_copy(owner, members) {
