@@ -160,10 +160,10 @@ impl Listings {
         all.take_while(move |(whose, ..)| *whose == turn).map(|(_, _, id)| *id)
     }
 
-    /// How many segments wait for a root, up to a number that keeps its link busy for long. The crowd's do not
-    /// count.
-    pub fn backlog(&self, root: Option<Rank>) -> usize {
-        root.map_or(0, |root| self.waiting_for(Turn::Root(root)).take(BACKLOG_MAX).count())
+    /// How many segments wait for a root, up to a number that keeps its link busy for long. The crowd's do
+    /// not count.
+    pub fn backlog(&self, root: Rank) -> usize {
+        self.waiting_for(Turn::Root(root)).take(BACKLOG_MAX).count()
     }
 
     /// For each reduction with segments that wait for `turn`, the oldest first: the answer of `able` for the

@@ -9,8 +9,8 @@ use everfold_protocol::{
     AgentId, Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset,
     Timestamp, WindowId,
     message::{
-        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Lodging, News, Peer, Place,
-        Task, TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
+        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Kept, Lodging, News,
+        NotKept, Peer, Place, Task, TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
     },
     report::Refusal,
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -89,13 +89,17 @@ impl Job {
     }
 
     fn contribute(&mut self, rank: u32) -> Vec<Action> {
+        self.contribute_to(&[0, 2], Protection::None, rank)
+    }
+
+    fn contribute_to(&mut self, group: &[u32], protection: Protection, rank: u32) -> Vec<Action> {
         let spec = ReductionSpec {
-            group: [0, 2].map(Rank).into_iter().collect(),
+            group: group.iter().copied().map(Rank).collect(),
             delivery: Delivery::Root(Rank(0)),
             kind: BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 1 << 16 },
             order: Order::Arrival,
             deadline: None,
-            protection: Protection::None,
+            protection,
             allow_missing: false,
             trace: false,
         };
@@ -136,6 +140,17 @@ fn tasks(actions: Vec<Action>) -> Vec<(u32, Task)> {
         _ => None,
     };
     actions.into_iter().filter_map(task).collect()
+}
+
+/// The keepers that are asked for copies of what rank 2 has contributed.
+fn keepers(actions: &[Action]) -> Vec<u32> {
+    let keeper = |action: &Action| match action {
+        Action::Send { to, message: ToWorker::Keep(keep) } if keep.source.process == process(2) => {
+            Some(to.rank.0)
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(keeper).collect()
 }
 
 fn to_agents(actions: &[Action]) -> Vec<(AgentId, ToAgent)> {
@@ -187,6 +202,30 @@ fn an_agent_holds_what_a_process_has_left_for_other_hosts_until_nobody_needs_it(
     let told = |action: &Action| matches!(action, Action::Notice(Notice::Refused { refusal, .. }) if *refusal == lost);
     assert!(actions.iter().any(told), "it is there no more: {actions:?}");
     assert!(to_agents(&actions).contains(&(agent(1), ToAgent::Forget { process: process(2) })));
+}
+
+#[test]
+fn a_keeper_that_is_not_asked_any_more_does_not_end_the_search() {
+    let mut job = Job::new();
+    let contribute = |job: &mut Job, rank| job.contribute_to(&[0, 1, 2], Protection::CommitFirst, rank);
+    let mut actions = contribute(&mut job, 0);
+    actions.extend(contribute(&mut job, 1));
+    actions.extend(contribute(&mut job, 2));
+    let first = keepers(&actions).first().copied().expect("one on the other host");
+    job.end(2);
+    let second = 1 - first;
+    while keepers(&actions) != [first, second] {
+        actions.extend(job.wait(100, &[0, 1, 3], &[0, 1]));
+    }
+    let kept = |result| {
+        let (reduction, owner) = (ReductionId::new("x", 0), process(2));
+        ToMaster::Kept(Kept { reduction, owner, segments: 0..1, result })
+    };
+    let told = job.say(first, kept(Err(NotKept::Gone)));
+    assert!(told.is_empty(), "the other one may have it: {told:?}");
+    job.say(second, kept(Ok(window())));
+    let counts = job.master.reductions().any(|(_, reduction)| reduction.protected().contains(Rank(2)));
+    assert!(counts);
 }
 
 #[test]

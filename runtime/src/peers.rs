@@ -175,7 +175,8 @@ impl Peers {
         }
     }
 
-    /// Copies `range` of a source, or all of it, from its owner or from the agent that holds what that has left.
+    /// Copies `range` of a source, or all of it, from its owner, or from the agent that holds the memory of a
+    /// dead owner.
     pub(crate) async fn copy(
         &self,
         source: &Source,

@@ -96,16 +96,21 @@ impl Keepers {
         let placed = self.placement.get_or_insert_with(|| Placed::over(candidates));
         let begins = charge.at().is_none();
         let usable = |rank: Rank| charge.may_ask(rank);
-        // The placed one is on another host than the rank, but not always than what a dead process has left.
-        let outlives = |own: &Rank| !candidates.has_moved(original) || candidates.are_apart(*own, original);
-        let own = placed.keeper_of(owner).filter(|own| begins && usable(*own) && outlives(own));
+        let suits = |own: &Rank| begins && usable(*own) && candidates.suits(*own, original);
+        let own = placed.keeper_of(owner).filter(suits);
+        let waits_until = Some(charge.waits_until(patience)).filter(|until| begins && now < *until);
         let found = match own.and_then(|own| candidates.can_keep(own)) {
             Some(keeper) => Some(keeper),
-            None if own.is_some_and(|own| candidates.may_call(own)) && now < charge.waits_until(patience) => {
-                return Found::Later(Some(charge.waits_until(patience)));
+            None if own.is_some_and(|own| candidates.may_call(own)) && waits_until.is_some() => {
+                return Found::Later(waits_until);
             }
             None => placed.next(original, charge.at().unwrap_or(owner), candidates, usable),
         };
+        let is_apart = |keeper: ProcessId| candidates.are_apart(keeper.rank, original);
+        if waits_until.is_some() && !found.is_some_and(is_apart) && candidates.may_come_apart(original) {
+            self.without.insert(owner);
+            return Found::Later(waits_until);
+        }
         match found {
             Some(keeper) => {
                 self.without.remove(&owner);

@@ -38,9 +38,15 @@ impl Candidates<'_> {
         self.members.host(keeper) != self.members.host_of(original)
     }
 
-    /// Whether the rank of `original` is on another host by now.
-    pub(super) fn has_moved(&self, original: ProcessId) -> bool {
-        self.members.host(original.rank) != self.members.host_of(original)
+    /// Whether the placed `keeper` will do: it is apart from a rank that lives, but not always from the host on
+    /// which a dead process has left its original.
+    pub(super) fn suits(&self, keeper: Rank, original: ProcessId) -> bool {
+        self.members.lives(original) || self.are_apart(keeper, original)
+    }
+
+    /// Whether a rank may yet call whose copy would outlive that host.
+    pub(super) fn may_come_apart(&self, original: ProcessId) -> bool {
+        self.group.iter().any(|rank| self.are_apart(rank, original) && self.may_call(rank))
     }
 }
 

@@ -98,14 +98,37 @@ fn the_keeper_of_what_a_dead_process_has_left_is_apart_from_the_host_of_that_pro
     let group = Path::range(0, 4);
     let (dead, returned) =
         (ProcessId::first(0), ProcessId { incarnation: Incarnation(1), ..ProcessId::first(0) });
+    members.stop_joining();
     members.fail(&[dead], Evidence::Disconnected, Prospect::Returns);
-    let peer = Peer { process: returned, host: 2, ..members.alive(Rank(1)).expect("it lives").clone() };
-    members.take_in(peer);
+    let peer = Peer { process: returned, host: 1, ..members.alive(Rank(2)).expect("it lives").clone() };
+    members.join(peer);
+    assert_eq!(members.placement(&group).replica_of(Rank(0)), Some(Rank(1)), "the only one on another host");
     let candidates = Candidates { group: &group, arrived: &group, members: &members };
     let mut keepers = keepers([Rank(0)].into_iter());
     let found = keepers.find(at(0), dead, &candidates, &PATIENCE);
     let Found::Keeper(keeper) = found else { panic!("{found:?}") };
     assert!([2, 3].contains(&keeper.rank.0), "{keeper} is on the host of {dead}");
+}
+
+#[test]
+fn what_a_dead_process_has_left_waits_a_while_for_a_keeper_on_another_host() {
+    let mut members = members(4, 2);
+    members.fail(&[ProcessId::first(0)], Evidence::Disconnected, Prospect::Gone);
+    let (group, here, late) = (Path::range(0, 4), Path::range(0, 2), Path::range(0, 3));
+    let find = |keepers: &mut Keepers, ms, arrived| {
+        let candidates = Candidates { group: &group, arrived, members: &members };
+        keepers.find(at(ms), ProcessId::first(0), &candidates, &PATIENCE)
+    };
+    let mut keepers = keepers([Rank(0)].into_iter());
+    assert_eq!(find(&mut keepers, 0, &here), Found::Later(Some(at(20))));
+    let mut patient = keepers.clone();
+    assert!(
+        keepers
+            .concerned(Rank(2), &Candidates { group: &group, arrived: &late, members: &members })
+            .contains(&Rank(0))
+    );
+    assert_eq!(find(&mut keepers, 10, &late), Found::Keeper(ProcessId::first(2)));
+    assert_eq!(find(&mut patient, 20, &here), Found::Keeper(ProcessId::first(1)), "better than none");
 }
 
 #[test]

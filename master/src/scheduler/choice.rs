@@ -217,19 +217,22 @@ impl<'a> Choice<'a> {
     fn most_urgent(&self, mut able: Able, listings: &Listings) -> Option<(SegmentId, Access)> {
         let roughly = able.iter().map(|(_, access)| access.roughly()).min()?;
         able.retain(|(_, access)| access.roughly() == roughly);
-        // On one host no link waits, and one segment needs no comparison.
-        if roughly == Access::Near || able.len() == 1 {
-            return able.first().copied();
+        if able.len() == 1 {
+            return able.pop();
         }
-        let root = |id: SegmentId| self.reductions[&id.reduction].spec().delivery.root();
-        let mut backlogs = SmallVec::<[(Option<Rank>, usize); 4]>::new();
-        for root in able.iter().map(|(id, _)| root(*id)) {
-            if backlogs.iter().all(|(of, _)| *of != root) {
+        // On one host no link waits.
+        let reduction =
+            |id: &SegmentId| Some(&self.reductions[&id.reduction]).filter(|it| !it.shares_memory());
+        let root = |id: &SegmentId| reduction(id)?.spec().delivery.root();
+        let mut backlogs = SmallVec::<[(Rank, usize); 4]>::new();
+        let mut backlog = |root: Rank| {
+            let known = backlogs.iter().find(|(of, _)| *of == root).map(|(_, count)| *count);
+            known.unwrap_or_else(|| {
                 backlogs.push((root, listings.backlog(root)));
-            }
-        }
-        let backlog = |root| backlogs.iter().find(|(of, _)| *of == root).map(|(_, count)| *count);
-        able.into_iter().min_by_key(|(id, access)| (backlog(root(*id)), *access))
+                backlogs[backlogs.len() - 1].1
+            })
+        };
+        able.into_iter().min_by_key(|(id, access)| (root(id).map_or(0, &mut backlog), *access))
     }
 
     /// Under which pairs a segment is listed: none, unless many reductions are open.

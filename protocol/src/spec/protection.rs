@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// - To copy a contribution takes as long as to fold it. So `Memory` and `Disk` make replicas while a reduction
 ///   waits for ranks that are late or do not answer, and leave the links to folding while it goes on.
-/// - `CommitFirst` lets a contribution in without a replica if none can be made, and says so. On one host it lets
-///   in that of a dead process at once: its replica would be lost together with it.
+/// - `CommitFirst` lets a contribution in without a replica if none can be made, and says so. On one host it
+///   lets in that of a dead process at once: its replica would be lost together with it.
 /// - The master keeps bodies that travel inside messages. Short bodies on one host lie in memory that all its
 ///   processes share.
 /// - Shared memory outlives its process at every level: arrays of `Session::array`, objects, and each `Vec`

@@ -277,8 +277,8 @@ fn comes_back() {
     };
     (0..3).for_each(|host| wait(&mut job, host, EACH as usize, "runs in life 0"));
     job.lose(1);
-    // Each of the two others takes one of its ranks. If the death of a rank is seen before that of its host, the
-    // rank is started there once more, so this may be its third life.
+    // Each of the two others takes one of its ranks. If the death of a rank is seen before that of its host,
+    // the rank is started there once more, so this may be its third life.
     [0, 2].into_iter().for_each(|host| wait(&mut job, host, EACH as usize + 1, "runs in life"));
     job.start_again(1);
     wait(&mut job, 1, EACH as usize, "a spare one from now on");

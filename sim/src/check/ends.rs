@@ -163,8 +163,14 @@ impl<'a> Circumstances<'a> {
         let was_copied = |rank: Rank| self.judgement.world.was_copied(id, rank, spec);
         // Keepers belong to the group.
         let counted = ranks.iter().all(|rank| was_copied(rank) && !unprotected(rank));
-        // All that lies at a process is given up whose bytes stay damaged, its copies, too.
-        let spoils = |fault: &Fault| matches!(fault.what, Trouble::SpoilCopies(_) | Trouble::Damage { .. });
+        // A task may read a copy and other bytes of its keeper: if these stay damaged, both are given up.
+        let world = self.judgement.world;
+        let keeps_one = |keeper: Rank| ranks.iter().any(|owner| world.was_copied_to(keeper, id, owner, spec));
+        let spoils = |fault: &Fault| match fault.what {
+            Trouble::SpoilCopies(_) | Trouble::Damage { copies: true, .. } => true,
+            Trouble::Damage { rank, .. } => keeps_one(Rank(rank)),
+            _ => false,
+        };
         let Schedule { damage_percent, faults, .. } = self.judgement.schedule;
         let is_sound = *damage_percent == 0 && !faults.iter().any(spoils);
         spec.protection == Protection::CommitFirst && counted && self.hit == 1 && is_sound

@@ -88,6 +88,18 @@ impl World {
         self.settings.segments(reduction, spec).all(|(index, _)| is_copied(index))
     }
 
+    /// Whether the master has heard of a copy of a part of a contribution at `keeper`.
+    pub(crate) fn was_copied_to(
+        &self,
+        keeper: Rank,
+        reduction: ReductionId,
+        owner: Rank,
+        spec: &ReductionSpec,
+    ) -> bool {
+        let is_there = |index| self.copying.is_acknowledged(keeper, owner, SegmentId { reduction, index });
+        self.settings.segments(reduction, spec).any(|(index, _)| is_there(index))
+    }
+
     /// Whether a contribution may count where a replica is to be there first.
     fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
         let counts = |(process, original): (ProcessId, &Original)| {

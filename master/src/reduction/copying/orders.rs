@@ -184,7 +184,7 @@ impl Reduction {
             Err(NotKept::Unreachable) if !self.can_copy(owner, &desk.members) => {
                 self.leave_unprotected(vec![(owner, "its process is gone".to_owned())], desk)
             }
-            // One that is not asked any more may have been too late, and the next one may have a copy by then.
+            // A keeper that is not asked any more may look too late, when the next one has a copy already.
             Err(NotKept::Gone)
                 if !desk.members.lives(kept.owner) && self.copying.keepers.is_asked(sender, owner) =>
             {
@@ -256,9 +256,8 @@ impl Reduction {
         waited
     }
 
-    /// Lets contributions of dead processes count that wait for copies which nobody can make any more. On one
-    /// host the memory that outlived its process is as safe as a copy. Between hosts the same repair asks for
-    /// contributions again of which nothing is left.
+    /// Lets contributions of dead processes count that wait for copies which nobody can make any more: on one
+    /// host, where memory that has outlived its process is as safe as a copy.
     pub(crate) fn commit_what_cannot_be_copied(&mut self, members: &Membership) {
         for owner in self.copying.all_held().intersection(&self.survived).iter() {
             if !self.can_copy(owner, members) {
