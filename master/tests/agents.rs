@@ -10,7 +10,8 @@ use everfold_protocol::{
     Timestamp, WindowId,
     message::{
         AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Kept, Lodging, News,
-        NotKept, Peer, Place, Task, TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
+        NotKept, PartialReady, Peer, Place, Task, TaskCounters, TaskFailed, ToAgent, ToMaster, ToWorker,
+        WindowRef,
     },
     report::Refusal,
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -215,17 +216,24 @@ fn a_keeper_that_is_not_asked_any_more_does_not_end_the_search() {
     job.end(2);
     let second = 1 - first;
     while keepers(&actions) != [first, second] {
-        actions.extend(job.wait(100, &[0, 1, 3], &[0, 1]));
+        // The next ping is due by then.
+        let more = job.wait(600, &[0, 1, 3], &[0, 1]);
+        assert!(!more.is_empty(), "{:?}", keepers(&actions));
+        actions.extend(more);
     }
-    let kept = |result| {
-        let (reduction, owner) = (ReductionId::new("x", 0), process(2));
+    let kept = |owner, result| {
+        let (reduction, owner) = (ReductionId::new("x", 0), process(owner));
         ToMaster::Kept(Kept { reduction, owner, segments: 0..1, result })
     };
-    let told = job.say(first, kept(Err(NotKept::Gone)));
+    let told = job.say(first, kept(2, Err(NotKept::Gone)));
     assert!(told.is_empty(), "the other one may have it: {told:?}");
-    job.say(second, kept(Ok(window())));
-    let counts = job.master.reductions().any(|(_, reduction)| reduction.protected().contains(Rank(2)));
-    assert!(counts);
+    job.say(second, kept(2, Ok(window())));
+    let (_, task) = tasks(job.say(0, kept(1, Ok(window())))).pop().expect("the root folds rank 1's first");
+    let (path, counters) = ([0, 1].map(Rank).into_iter().collect(), TaskCounters::default());
+    let (task, segment, data) = (task.task, task.segment, Data::Private);
+    let done = PartialReady { task, segment, path, data, counters };
+    let (_, task) = tasks(job.say(0, ToMaster::PartialReady(done))).pop().expect("then rank 2's");
+    assert!(task.sources.iter().any(|source| source.path.contains(Rank(2))), "{task:?}");
 }
 
 #[test]
