@@ -110,6 +110,11 @@ impl Facts {
         self.told.retain(|(of, _), _| *of != rank);
     }
 
+    /// The process that a rank has come back as last, or its first one.
+    pub fn latest(&self, rank: Rank) -> ProcessId {
+        self.returned.get(&rank).copied().unwrap_or(ProcessId::first(rank.0))
+    }
+
     /// Whether a rank has ever come back.
     pub fn has_come_back(&self, rank: Rank) -> bool {
         self.returned.contains_key(&rank)

@@ -28,13 +28,9 @@ impl World {
         self.process(rank).host
     }
 
-    /// Whether the latest processes of a group that take part, or took part, are all on one host.
+    /// Whether the ranks of a group are all on one host, as the master has heard.
     pub(crate) fn is_on_one_host(&self, group: &Path) -> bool {
-        let latest = |rank: Rank| {
-            let took_part = self.all().filter(|process| process.id.rank == rank && process.plays);
-            took_part.max_by_key(|process| process.id).map(|process| process.host)
-        };
-        let mut hosts = group.iter().map(latest);
+        let mut hosts = group.iter().map(|rank| self.host_of(self.facts.latest(rank)));
         let first = hosts.next();
         hosts.all(|host| Some(host) == first)
     }
