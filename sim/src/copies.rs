@@ -85,7 +85,7 @@ pub(crate) struct Notes {
     pub counted: Vec<Counted>,
     /// Contributions that the master has heard of: when, and where they lie.
     contributed: BTreeMap<(ReductionId, Rank), (Timestamp, Data)>,
-    /// The same of all processes of a rank.
+    /// What each process has contributed, also one in whose place another has come.
     originals: BTreeMap<(ReductionId, ProcessId), Original>,
     /// Copies that it has been told of: whose, of what, at whom.
     acknowledged: BTreeSet<(Rank, SegmentId, Rank)>,

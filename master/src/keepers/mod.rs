@@ -5,7 +5,8 @@
 //! an order, and hears when the reduction is over. So an owner waits for its placed keeper to call, for a
 //! while; then the next one keeps its copy that is found by asking where *that* keeper's own copy would go,
 //! and so on. These steps are those of a permutation in most groups, so that processes which have called still
-//! get one copy each, however many are late.
+//! get one copy each, however many are late. Where the only process that could keep a copy is on the host that
+//! holds the original, one on another host is waited for as long.
 //!
 //! A keeper that refuses (its disk is full) is asked no more, and another one at once. One that cannot reach
 //! the owner, or does not answer in time, is asked again only after others. The search ends without a copy
@@ -98,18 +99,19 @@ impl Keepers {
         let usable = |rank: Rank| charge.may_ask(rank);
         let suits = |own: &Rank| begins && usable(*own) && candidates.suits(*own, original);
         let own = placed.keeper_of(owner).filter(suits);
-        let waits_until = Some(charge.waits_until(patience)).filter(|until| begins && now < *until);
+        let until = charge.waits_until(patience);
+        let waits = begins && now < until;
         let found = match own.and_then(|own| candidates.can_keep(own)) {
             Some(keeper) => Some(keeper),
-            None if own.is_some_and(|own| candidates.may_call(own)) && waits_until.is_some() => {
-                return Found::Later(waits_until);
+            None if waits && own.is_some_and(|own| candidates.may_call(own)) => {
+                return Found::Later(Some(until));
             }
             None => placed.next(original, charge.at().unwrap_or(owner), candidates, usable),
         };
         let is_apart = |keeper: ProcessId| candidates.are_apart(keeper.rank, original);
-        if waits_until.is_some() && !found.is_some_and(is_apart) && candidates.may_come_apart(original) {
+        if waits && !found.is_some_and(is_apart) && candidates.may_come_apart(original) {
             self.without.insert(owner);
-            return Found::Later(waits_until);
+            return Found::Later(Some(until));
         }
         match found {
             Some(keeper) => {

@@ -38,13 +38,13 @@ impl Candidates<'_> {
         self.members.host(keeper) != self.members.host_of(original)
     }
 
-    /// Whether the placed `keeper` will do: it is apart from a rank that lives, but not always from the host on
-    /// which a dead process has left its original.
+    /// Whether the placed `keeper` will do. It is placed apart from the rank's host of now, and a dead process
+    /// may have left its original on another one.
     pub(super) fn suits(&self, keeper: Rank, original: ProcessId) -> bool {
         self.members.lives(original) || self.are_apart(keeper, original)
     }
 
-    /// Whether a rank may yet call whose copy would outlive that host.
+    /// Whether a rank may yet call whose copy would outlive the host on which `original` has contributed.
     pub(super) fn may_come_apart(&self, original: ProcessId) -> bool {
         self.group.iter().any(|rank| self.are_apart(rank, original) && self.may_call(rank))
     }

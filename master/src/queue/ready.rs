@@ -61,8 +61,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// The same without small differences: 0 and 1 reads under way at the owner are alike, 2 and 3 are, and so
-    /// on.
+    /// The same without small differences: 0 and 1 reads under way at the owner are alike, and 2 and 3.
     pub(crate) fn roughly(self) -> Self {
         match self {
             Self::Far { serves, .. } => Self::Far { serves: serves / 2, read_ns: 0 },

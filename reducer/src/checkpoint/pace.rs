@@ -11,9 +11,9 @@ use super::interval::Interval;
 ///
 /// [`Launch::checkpoint_pace`](crate::Launch::checkpoint_pace) adds it to a program, by a name. The recovery
 /// file (`checkpoint.pace`) or [`Config::checkpoint_pace`](crate::Config::checkpoint_pace) chooses it by that
-/// name, in place of an [`Interval`]. Each process has one, which begins anew when the rank comes back. Where all
-/// ranks save together, they save as soon as a checkpoint is due for one of them, and ask each other at least
-/// once in 64 calls.
+/// name, in place of an [`Interval`]. Each process has one, which begins anew when the rank comes back. Where
+/// all ranks save together, they save as soon as a checkpoint is due for one of them, and ask each other at
+/// least once in 64 calls.
 ///
 /// A pace decides when, and nothing else: whatever it says, a rank goes on from its last complete checkpoint. It
 /// must not use the session, whose calls would wait for the pace. When half of the room for outcomes is taken, a
