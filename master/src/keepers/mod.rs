@@ -5,8 +5,8 @@
 //! an order, and hears when the reduction is over. So an owner waits for its placed keeper to call, for a
 //! while; then the next one keeps its copy that is found by asking where *that* keeper's own copy would go,
 //! and so on. These steps are those of a permutation in most groups, so that processes which have called still
-//! get one copy each, however many are late. Where the only process that could keep a copy is on the host that
-//! holds the original, one on another host is waited for as long.
+//! get one copy each, however many are late. Where the only process that could keep a copy is on the host
+//! that holds the original, one on another host is waited for as long.
 //!
 //! A keeper that refuses (its disk is full) is asked no more, and another one at once. One that cannot reach
 //! the owner, or does not answer in time, is asked again only after others. The search ends without a copy

@@ -38,8 +38,8 @@ impl Candidates<'_> {
         self.members.host(keeper) != self.members.host_of(original)
     }
 
-    /// Whether the placed `keeper` will do. It is placed apart from the rank's host of now, and a dead process
-    /// may have left its original on another one.
+    /// Whether the placed `keeper` will do. It is placed apart from the rank's host of now, and a dead
+    /// process may have left its original on another one.
     pub(super) fn suits(&self, keeper: Rank, original: ProcessId) -> bool {
         self.members.lives(original) || self.are_apart(keeper, original)
     }
