@@ -5,9 +5,9 @@
 //! cargo run --release --example npb_ft -- --class W --ranks 8 --kill 3@0.5,5@0.9
 //! ```
 //!
-//! Each half of a transform is a recovery segment: over the planes in z, and over the columns by y. Every
-//! rank has the whole field in between, so the survivors of `--kill` transform the planes of the dead to the
-//! same bits.
+//! Each half of a transform is a recovery segment: over the planes in z, and over the slabs by y. Every rank
+//! has the whole field in between, so the survivors of `--kill` transform the planes of the dead to the same
+//! bits.
 //!
 //! Where a recovery file lets ranks come back, they go on from the last step.
 
@@ -53,12 +53,12 @@ struct Halves<'a> {
     team: Group,
     death: Option<Death>,
     done: u64,
-    /// Planes and columns that were transformed again because a rank died.
+    /// Planes and slabs that were transformed again because a rank died.
     again: u64,
 }
 
 impl Halves<'_> {
-    /// Folds `count` planes or columns, in the fixed order.
+    /// Folds `count` planes or slabs, in the fixed order.
     async fn fold<B: ReducerBody>(
         &mut self,
         name: &str,
@@ -110,7 +110,7 @@ struct State {
 async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
     let (team, numbers) = (session.world(), class.size().into_iter().product::<usize>());
     let mut spectrum: Vec<Complex> = vec![[0.0; 2]; numbers];
-    let saved: Option<State> = session.resume().array("spectrum", spectrum.as_flattened_mut()).await?;
+    let saved: Option<State> = session.resume().array("slabs", spectrum.as_flattened_mut()).await?;
     let death = deaths.of(&session)?;
     let done = saved.as_ref().map_or(0, |state| 2 + 2 * state.sums.len() as u64);
     let mut halves = Halves { session: &session, numbers: numbers as u64, team, death, done, again: 0 };
@@ -122,13 +122,13 @@ async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> ev
     let (field, [_, ny, nz]) = (Field::of(class), class.size());
     if saved.is_none() {
         let planes = halves.gather("planes", nz, |z| field.initial_plane(z)).await?;
-        spectrum = halves.gather("columns", ny, |y| field.spectrum_columns(&planes, y)).await?;
+        spectrum = halves.gather("slabs", ny, |y| field.spectrum_slab(&planes, y)).await?;
     }
     let mut state = saved.unwrap_or_default();
     for step in state.sums.len() as u32 + 1..=Class::STEPS {
-        let columns = halves.gather("later", ny, |y| field.later_columns(&spectrum, y, step)).await?;
-        state.sums.push(halves.fold("sum", nz, |z| field.checksum(&columns, z)).await?);
-        session.checkpoint(&state).array("spectrum", spectrum.as_flattened()).now().await?;
+        let slabs = halves.gather("later", ny, |y| field.later_slab(&spectrum, y, step)).await?;
+        state.sums.push(halves.fold("sum", nz, |z| field.checksum(&slabs, z)).await?);
+        session.checkpoint(&state).array("slabs", spectrum.as_flattened()).now().await?;
         progress.advance();
     }
     progress.finish();

@@ -12,7 +12,7 @@
 use clap::Parser;
 use everfold::prelude::*;
 use everfold_examples::npb::{
-    is::{Class, Histogram, Keys, TEST_KEYS},
+    is::{Class, Counter, Histogram, TEST_KEYS, keys},
     kill::Deaths,
 };
 use everfold_examples::progress::Progress;
@@ -47,8 +47,8 @@ async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> ev
     };
     let started = Instant::now();
     let (mut passed, mut again, mut last) = (0, 0, None);
+    let mut counter = Counter::new(class);
     for iteration in 1..=Class::ITERATIONS {
-        let keys = Keys::new(class, iteration);
         let mut grains = 0;
         // A grain costs a histogram: a few of them for each rank.
         let grain = class.keys() / (4 * u64::from(session.size())).next_power_of_two();
@@ -59,7 +59,7 @@ async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> ev
                 if grains > 1 {
                     death.iter().for_each(|death| death.strike(iteration - 1, Class::ITERATIONS));
                 }
-                keys.count(indices)
+                counter.count(iteration, indices)
             })
             .await?;
         if report.again > 0 && session.rank() == 0 {
@@ -75,7 +75,7 @@ async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> ev
     if team.iter().next() != Some(session.rank()) {
         return Ok(());
     }
-    let keys = Keys::new(class, Class::ITERATIONS).range(0..class.keys());
+    let keys = keys(class, Class::ITERATIONS, 0..class.keys());
     let is_sorted = last.is_some_and(|counts| counts.sorts(keys));
     print_results(class, session.size(), passed, is_sorted, time, again)
 }

@@ -143,13 +143,15 @@ impl Solver<'_> {
         Ok(whole)
     }
 
-    /// Sets the residual of the finest level anew.
-    async fn set_residual(&mut self) -> everfold::Result<()> {
-        let finest = self.finest();
-        let mut r = self.v.clone();
-        residual(&mut r, &self.u[finest]);
+    /// Takes from the residual of a level what its solution explains. That of the finest level begins anew.
+    async fn update_residual(&mut self, level: usize) -> everfold::Result<()> {
+        let mut r = taken(&mut self.r[level]);
+        if level == self.finest() {
+            r.copy(&self.v);
+        }
+        residual(&mut r, &self.u[level]);
         self.exchange(&mut r).await?;
-        self.r[finest] = r;
+        self.r[level] = r;
         Ok(())
     }
 
@@ -164,7 +166,7 @@ impl Solver<'_> {
                     self.gather(&slab).await?
                 }
                 false => {
-                    let mut coarse = self.slabs.grid(level as u32);
+                    let mut coarse = taken(&mut self.r[level]);
                     restrict(&mut coarse, &self.r[level + 1]);
                     self.exchange(&mut coarse).await?;
                     coarse
@@ -172,7 +174,7 @@ impl Solver<'_> {
             };
         }
         for level in 1..=finest {
-            let mut u = std::mem::replace(&mut self.u[level], Grid::zero(0, 0..0));
+            let mut u = taken(&mut self.u[level]);
             if level < finest {
                 u.clear();
             }
@@ -182,10 +184,9 @@ impl Solver<'_> {
                     false => prolongate(&mut u, &self.u[level - 1]),
                 }
                 self.exchange(&mut u).await?;
-                let mut r = if level == finest { self.v.clone() } else { self.r[level].clone() };
-                residual(&mut r, &u);
-                self.exchange(&mut r).await?;
-                self.r[level] = r;
+                self.u[level] = u;
+                self.update_residual(level).await?;
+                u = taken(&mut self.u[level]);
             }
             smooth(&mut u, &self.r[level], self.class.smoother());
             self.exchange(&mut u).await?;
@@ -228,14 +229,14 @@ async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> ev
     };
     let started = Instant::now();
     if state.norms.is_empty() {
-        solver.set_residual().await?;
+        solver.update_residual(finest).await?;
         state.norms.push(solver.norm().await?);
     }
     while state.norms.len() <= class.cycles() as usize {
         solver.cycle().await?;
         let done = state.norms.len() as u64 - 1;
         death.iter().for_each(|death| death.strike(done, class.cycles().into()));
-        solver.set_residual().await?;
+        solver.update_residual(finest).await?;
         state.norms.push(solver.norm().await?);
         let (u, r) = (solver.u[finest].values(), solver.r[finest].values());
         session.checkpoint(&state).array("u", u).array("r", r).now().await?;
@@ -268,6 +269,11 @@ fn print_results(class: Class, ranks: u32, norms: &[f64], time: Duration) -> eve
         println!("VERIFICATION UNSUCCESSFUL");
         Err(everfold::Error::application("the answer of MG is not the published one"))
     }
+}
+
+/// Takes a grid out; the caller puts it back.
+fn taken(grid: &mut Grid) -> Grid {
+    std::mem::replace(grid, Grid::zero(0, 0..0))
 }
 
 /// Writes the bits of numbers.

@@ -153,7 +153,7 @@ mod tests {
         let grains = Grains::new(0..100, Some(10)).expect("there are indices");
         let share = Indices::range(2..6);
         let step = Step::Compute { shares: [(Rank(3), share)].into(), limit };
-        let rules = Rules { is_fixed: false, balance: false, progress };
+        let rules = Rules { progress, ..Rules::default() };
         let (mut folding, mut saved, mut seconds) = (Folding::new(Rank(3), &step, rules, &grains), 0, 0);
         while let Some(indices) = folding.grain() {
             seconds += 1;
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_rank_without_a_share_contributes_nothing() {
         let grains = Grains::new(0..100, Some(10)).expect("there are indices");
-        let rules = Rules { is_fixed: false, balance: false, progress: None };
+        let rules = Rules::default();
         let step = Step::Compute { shares: [(Rank(3), Indices::range(2..6))].into(), limit: None };
         let folding = Folding::<Count>::new(Rank(4), &step, rules, &grains);
         assert_eq!(folding.grain(), None);

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What ranks have to agree on beside the indices.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// Whether grains meet as a tree says, and not as they come.
     pub is_fixed: bool,
@@ -23,11 +23,19 @@ pub struct Rules {
     pub balance: bool,
     /// After how many grains each rank leaves what it has folded.
     pub progress: Option<u64>,
+    /// Whether ranks that have died come back.
+    pub ranks_return: bool,
+}
+
+/// Whether a rank goes on after the round of `report`. A rank that has died after it contributed comes back,
+/// if ranks do; if it does not, it is missing in the next round.
+pub fn stays(rank: Rank, report: &Report, ranks_return: bool) -> bool {
+    report.contributors.contains(rank) && (ranks_return || !report.survived.contains(rank))
 }
 
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_fixed, balance, progress } = self;
+        let Self { is_fixed, balance, progress, ranks_return: _ } = self;
         f.write_str(if *is_fixed { " in the fixed order" } else { "" })?;
         f.write_str(if *balance { ", balanced" } else { "" })?;
         progress.map_or(Ok(()), |grains| write!(f, ", progress after {grains}"))
@@ -98,7 +106,8 @@ pub struct Ledger<B> {
     done: Partials<B>,
     /// Grains that are not.
     open: Indices,
-    /// Who is given shares: a rank that was missing once, or has died, is given none any more.
+    /// Who is given shares: a rank that was missing once, or has died where ranks do not come back, is given
+    /// none any more.
     able: Path,
     paces: Paces,
     /// Whether paces have changed in the last round.
@@ -176,8 +185,7 @@ impl<B: Combine> Ledger<B> {
         for (rank, work) in &round.work {
             self.report.add(Rank(*rank), work.indices);
         }
-        let goes_on = |rank| report.contributors.contains(rank) && !report.survived.contains(rank);
-        self.able = self.able.iter().filter(|rank| goes_on(*rank)).collect();
+        self.able = self.able.iter().filter(|rank| stays(*rank, &report, self.rules.ranks_return)).collect();
         let is_lost = |rank| !report.contributors.contains(rank);
         let indices = |share: &Indices| self.grains.indices_of(share).count();
         let folded = |rank: Rank| round.work.get(&rank.0).map_or(0, |work| work.indices);
@@ -230,12 +238,10 @@ impl<B: Combine> Ledger<B> {
     }
 
     /// The whole report.
-    pub fn close(mut self, group: &Path, may_return: bool) -> SegmentReport {
+    pub fn close(mut self, group: &Path) -> SegmentReport {
         if let Some(last) = self.report.rounds.last() {
-            // A rank that has died after it contributed comes back, if ranks do.
-            let stays =
-                |rank| last.contributors.contains(rank) && (may_return || !last.survived.contains(rank));
-            self.report.survivors = group.iter().filter(|rank| stays(*rank)).collect();
+            let stays = |rank: &Rank| stays(*rank, last, self.rules.ranks_return);
+            self.report.survivors = group.iter().filter(stays).collect();
         }
         self.report
     }

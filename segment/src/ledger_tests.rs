@@ -56,7 +56,7 @@ impl Run<'_> {
         let folded = self.chance.draw(20);
         match self.chance.draw(8) {
             1 | 2 if self.alive.len() > 1 => Fate::Dies(folded, self.chance.draw(4) > 0),
-            3 if self.alive.len() > 1 => Fate::Contributed,
+            3 if self.alive.len() > 1 || self.rules.ranks_return => Fate::Contributed,
             4 | 5 if self.rules.balance => Fate::Slow(folded),
             _ => Fate::Well,
         }
@@ -99,9 +99,13 @@ impl Run<'_> {
             };
             all.combine(body);
             report.contributors.insert(Rank(rank)).unwrap();
-            if fate == Fate::Contributed && self.alive.len() > 1 {
-                self.alive.remove(&rank);
+            let is_alone = self.alive.len() == 1;
+            let comes_back = self.rules.ranks_return && (is_alone || self.chance.draw(2) > 0);
+            if fate == Fate::Contributed && (comes_back || !is_alone) {
                 report.survived.insert(Rank(rank)).unwrap();
+                if !comes_back {
+                    self.alive.remove(&rank);
+                }
             }
         }
         (all, report)
@@ -127,7 +131,7 @@ impl Run<'_> {
             let step = ledger.step();
             let (round, report) = self.round(&step, ledger.rounds());
             match ledger.enter(&step, round, report) {
-                Ok(Some(value)) => return (value, ledger.close(&group, false)),
+                Ok(Some(value)) => return (value, ledger.close(&group)),
                 Ok(None) => assert!(ledger.rounds() < 500, "it comes to an end"),
                 Err(error) => panic!("{error}"),
             }
@@ -142,7 +146,7 @@ proptest! {
     fn each_index_counts_once_whatever_happens(
         ranks in 1..7u32,
         (indices, grain) in (1..200u64, 1..9u64),
-        (is_fixed, balance) in (any::<bool>(), any::<bool>()),
+        (is_fixed, balance, ranks_return) in any::<(bool, bool, bool)>(),
         progress in prop::option::of(Just(1u64)),
         chance in prop::collection::vec(any::<u64>(), 0..150),
     ) {
@@ -150,7 +154,7 @@ proptest! {
         let run = Run {
             chance: Chance(RefCell::new(chance.iter())),
             grains: &grains,
-            rules: Rules { is_fixed, balance, progress },
+            rules: Rules { is_fixed, balance, progress, ranks_return },
             alive: (0..ranks).collect(),
             left: BTreeMap::new(),
         };
@@ -200,7 +204,7 @@ fn all(rounds: impl IntoIterator<Item = Round<Seen>>) -> Round<Seen> {
 #[test]
 fn what_a_dead_rank_has_left_is_read_once_and_only_the_rest_is_computed_again() {
     let grains = sixteen();
-    let mut ledger = ledger(&grains, Rules { is_fixed: false, balance: false, progress: Some(1) });
+    let mut ledger = ledger(&grains, Rules { progress: Some(1), ..Rules::default() });
     let step = ledger.step();
     let others = [0, 1, 3].map(|rank| of(rank, 4 * u64::from(rank)..4 * u64::from(rank) + 4, 1));
     assert_eq!(ledger.enter(&step, all(others), report([0, 1, 3])).unwrap(), None);
@@ -218,15 +222,32 @@ fn what_a_dead_rank_has_left_is_read_once_and_only_the_rest_is_computed_again() 
     let Seen(mut value) = ledger.enter(&step, of(last.0, 11..12, 1), report([0, 1, 3])).unwrap().unwrap();
     value.sort_unstable();
     assert_eq!(value, (0..16).collect::<Vec<_>>());
-    let SegmentReport { again, salvaged, lost, computed, .. } = ledger.close(&Path::range(0, 4), false);
+    let SegmentReport { again, salvaged, lost, computed, .. } = ledger.close(&Path::range(0, 4));
     assert_eq!((again, salvaged, lost.contains(Rank(2)), lost.len()), (1, 3, true, 1));
     assert!(computed.contains(&(Rank(2), 3)), "{computed:?}");
 }
 
 #[test]
+fn who_comes_back_computes_what_others_have_taken_along() {
+    let grains = sixteen();
+    // All ranks die; three of them after they have contributed.
+    let contributed = [0, 1, 2].map(|rank| of(rank, 4 * u64::from(rank)..4 * u64::from(rank) + 4, 1));
+    let died = || Report { survived: Path::range(0, 4), ..report(0..3) };
+    let mut returning = ledger(&grains, Rules { ranks_return: true, ..Rules::default() });
+    let step = returning.step();
+    assert_eq!(returning.enter(&step, all(contributed.clone()), died()).unwrap(), None);
+    let Step::Compute { shares, .. } = returning.step() else { panic!("nobody left any progress") };
+    assert_eq!(shares.iter().map(|(rank, _)| rank.0).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(shares.iter().map(|(_, share)| share.count()).sum::<u64>(), 4);
+    let mut ending = ledger(&grains, Rules::default());
+    let nobody = ending.enter(&step, all(contributed), died());
+    assert!(matches!(nobody, Err(LedgerError::Incomplete { .. })), "{nobody:?}");
+}
+
+#[test]
 fn a_grain_that_comes_twice_ends_the_call() {
     let grains = sixteen();
-    let mut ledger = ledger(&grains, Rules { is_fixed: false, balance: false, progress: Some(1) });
+    let mut ledger = ledger(&grains, Rules { progress: Some(1), ..Rules::default() });
     let step = ledger.step();
     assert_eq!(ledger.enter(&step, of(0, 0..4, 1), report([0, 1, 3])).unwrap(), None);
     let step = ledger.step();
@@ -237,7 +258,7 @@ fn a_grain_that_comes_twice_ends_the_call() {
 #[test]
 fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
     let grains = Grains::new(0..12_800, Some(1)).unwrap();
-    let rules = Rules { is_fixed: false, balance: true, progress: None };
+    let rules = Rules { balance: true, ..Rules::default() };
     let mut ledger: Ledger<Seen> = Ledger::new(&Path::range(0, 4), grains.clone(), rules);
     let count = |step: &Step| {
         let Step::Compute { shares, limit } = step else { panic!("{step:?}") };
@@ -273,7 +294,7 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
     let rounds = (0..).zip(&stopped).map(|(rank, range)| of(rank, range.clone(), 4_000_000));
     assert_eq!(ledger.enter(&third, all(rounds), report(0..4)).unwrap(), None);
     assert_eq!(ledger.open.count(), relieved);
-    let SegmentReport { relieved: told, again, lost, .. } = ledger.close(&Path::range(0, 4), false);
+    let SegmentReport { relieved: told, again, lost, .. } = ledger.close(&Path::range(0, 4));
     assert_eq!((told, again, lost.is_empty()), (relieved, 0, true));
 }
 
@@ -281,7 +302,7 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
 /// grain that it begins then, and the others one second.
 fn virtual_seconds(ranks: u32, grains: u64, balance: bool, slow: impl Fn(f64) -> f64) -> f64 {
     let grains = Grains::new(0..grains, Some(1)).unwrap();
-    let rules = Rules { is_fixed: false, balance, progress: None };
+    let rules = Rules { balance, ..Rules::default() };
     let mut ledger: Ledger<Seen> = Ledger::new(&Path::range(0, ranks), grains.clone(), rules);
     let mut now = 0.0;
     loop {

@@ -152,6 +152,8 @@ pub(crate) enum Happening {
     Takes(ProcessId),
     /// The master hears that a fault was located, or is over.
     Located(Box<Fault>, bool),
+    /// The program of a rank comes to this recovery segment.
+    Begins(Rank, u32),
     /// A process goes on with this recovery segment.
     Compute(ProcessId, u32),
     /// A process ends that has not joined.
@@ -194,6 +196,7 @@ impl Happening {
             | Self::Compute(process, _) => at(&process.rank),
             Self::Start(host, _) => Some(Place::Agent(*host)),
             Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => at(rank),
+            Self::Begins(rank, _) => at(rank),
             Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => at(rank),
             Self::Renew(process, _) | Self::Abandon(process) => at(&process.rank),
             Self::Ring(rank, _) | Self::Bell(rank) => at(rank),

@@ -47,8 +47,7 @@ impl Loop {
     /// # Panics
     /// If there are no ranks, or no rank but one that dies.
     pub fn seconds(&self, ranks: u32, death: Option<Death>) -> f64 {
-        let rules =
-            Rules { is_fixed: false, balance: false, progress: death.and_then(|death| death.progress) };
+        let rules = Rules { progress: death.and_then(|death| death.progress), ..Rules::default() };
         let grains = Grains::new(0..self.grains, Some(1)).expect("there are grains");
         let ledger = Ledger::new(&Path::range(0, ranks), grains.clone(), rules);
         Run { all: self, grains, rules, ledger, living: (0..ranks).map(Rank).collect(), left: None }

@@ -231,6 +231,32 @@ pub(crate) enum Outcome {
     Refused(End),
 }
 
+impl Outcome {
+    /// Whether a later process of the rank hears the same.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Refused(end) => matches!(end, End::Refused(_)),
+            Self::Value(..) | Self::NoValue(_) => true,
+        }
+    }
+
+    /// Whether an application sees no difference.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(value, report), Self::Value(other, told)) => {
+                value == other && is_told_alike(report, told)
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// Whether two ranks, or two processes of one, are told the same. The reports of rounds may tell other times.
+pub(crate) fn is_told_alike(one: &SegmentReport, other: &SegmentReport) -> bool {
+    let told = |report: &SegmentReport| SegmentReport { rounds: Vec::new(), ..report.clone() };
+    told(one) == told(other) && one.rounds.len() == other.rounds.len()
+}
+
 /// A rank's part in a segment.
 #[derive(Debug)]
 pub(crate) struct Part {

@@ -221,6 +221,7 @@ impl Teller {
                 let what = if *over { "is over" } else { "was located" };
                 (MASTER.to_owned(), format!("hears that {name} of {place:?} {what}"))
             }
+            Happening::Begins(rank, segment) => (of(*rank), format!("comes to recovery segment {segment}")),
             Happening::Compute(process, segment) => {
                 (of(process.rank), format!("goes on with recovery segment {segment}"))
             }

@@ -2,7 +2,10 @@
 
 use std::{
     os::{fd::AsRawFd, unix::net::UnixStream as StdUnixStream},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -73,9 +76,9 @@ pub(crate) fn environment(name: &str, rank: u32, size: u32) -> Environment {
 }
 
 pub(crate) fn about(rank: u32) -> About<'static> {
-    let (size, policy) = (4, Box::leak(Box::default()));
+    static POLICY: LazyLock<Policy> = LazyLock::new(Policy::default);
     let (process, detectors) = (process(rank), &[][..]);
-    About { key: &KEY, job: JOB, process, size, policy, detectors, region: None, board: true }
+    About { key: &KEY, job: JOB, process, size: 4, policy: &POLICY, detectors, region: None, board: true }
 }
 
 fn read(input: &mut Input<'_>) -> Said {

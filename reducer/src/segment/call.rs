@@ -231,7 +231,12 @@ impl<'g> RecoverySegment<'g> {
             let group = group.path().clone();
             return Err(ReduceError::from(Refusal::CallerOutsideGroup { rank: me, group }).into());
         }
-        let rules = Rules { is_fixed: order == Order::Fixed || !B::COMMUTATIVE, balance, progress };
+        let rules = Rules {
+            is_fixed: order == Order::Fixed || !B::COMMUTATIVE,
+            balance,
+            progress,
+            ranks_return: session.handle().limits().ranks_return,
+        };
         let mut ledger = Ledger::new(group.path(), grains.clone(), rules);
         let what = format!("{} of {}{rules}", std::any::type_name::<B>(), grains.describe());
         let number = session.next_number(&name);
@@ -255,8 +260,7 @@ impl<'g> RecoverySegment<'g> {
             // A name of its own: ranks outside of the group count the calls of `name` as those in it do.
             round_name = format!("{name} (call {number}, round {})", ledger.rounds());
         };
-        let may_return = session.handle().limits().ranks_return;
-        let report = ledger.close(group.path(), may_return);
+        let report = ledger.close(group.path());
         if let Some(group) = among {
             *group = group.filter(|rank| report.survivors.contains(rank));
         }

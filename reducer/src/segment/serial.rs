@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use everfold_protocol::{Path, Rank, report::Refusal};
 use everfold_runtime::executor::ShareError;
+use everfold_segment::ledger::stays;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::error::SegmentError;
@@ -77,7 +78,8 @@ impl SerialSegment<'_> {
     /// Computes the value, if this rank is one of those that do, and compares it with that of the others.
     ///
     /// `compute` is called at most once. It has to give the same value, bit by bit in its encoding, at every
-    /// rank: sets and maps that are ordered by a hash do not.
+    /// rank: sets and maps that are ordered by a hash do not, nor do [`Pieces`](crate::Pieces) that were
+    /// joined in another order.
     ///
     /// If two ranks are left, both have to agree; if one is left, its value is taken as it is.
     ///
@@ -100,6 +102,7 @@ impl SerialSegment<'_> {
         let what = format!("{} of a serial recovery segment", std::any::type_name::<T>());
         let (mut compute, mut all) = (Some(compute), Ballot::default());
         let (mut able, mut number, mut round) = (group.clone(), None, 0u32);
+        let ranks_return = session.handle().limits().ranks_return;
         // All that live have computed it, or as many as it takes. Of those that are asked and do not answer,
         // nobody is asked again, so there are no more rounds than ranks.
         loop {
@@ -123,7 +126,7 @@ impl SerialSegment<'_> {
             number.get_or_insert(called.number());
             let Outcome { value, report } = called.await?;
             all.combine(value);
-            able = able.filter(|rank| report.contributors.contains(rank) && !report.survived.contains(rank));
+            able = able.filter(|rank| stays(rank, &report, ranks_return));
             round += 1;
         }
         all.decide()

@@ -285,7 +285,12 @@ fn begin_segments(world: &mut World, schedule: &Schedule) {
             times: planned.times,
             group: planned.group(),
             grains: planned.grains(),
-            rules: Rules { is_fixed: planned.fixed, balance: planned.balance, progress: planned.progress },
+            rules: Rules {
+                is_fixed: planned.fixed,
+                balance: planned.balance,
+                progress: planned.progress,
+                ranks_return: schedule.returns.is_some(),
+            },
             grain_time: us(planned.grain_us),
             slow: planned.slow.iter().copied().map(Rank).collect(),
             protection: planned.protection,

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     World,
-    segments::{Doing, Outcome, Part, Value},
+    segments::{Doing, Outcome, Part, Value, is_told_alike},
     world::RoundCalls,
 };
 
@@ -201,7 +201,5 @@ fn is_alike(
     (other_value, other): (&Value, &SegmentReport),
     is_fixed: bool,
 ) -> bool {
-    let told = |report: &SegmentReport| SegmentReport { rounds: Vec::new(), ..report.clone() };
-    let is_told_same = told(one) == told(other) && one.rounds.len() == other.rounds.len();
-    is_told_same && (!is_fixed || value == other_value)
+    is_told_alike(one, other) && (!is_fixed || value == other_value)
 }

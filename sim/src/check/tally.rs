@@ -73,6 +73,7 @@ impl Tally {
             count("recovery segments in a fixed order", u64::from(planned.fixed));
             count("recovery segments that relieve slow ranks", u64::from(planned.balance));
             count("recovery segments with progress", u64::from(planned.progress.is_some()));
+            count("recovery segments where ranks come back", u64::from(schedule.returns.is_some()));
         }
         for planned in &schedule.reductions {
             count("calls", planned.calls.len() as u64);

@@ -421,6 +421,11 @@ impl World {
             Happening::Note(process, reduction) => self.note(process, reduction),
             Happening::Noted(process, reduction) => self.go_on_noted(process, reduction),
             Happening::Copied(process, number) => self.copied(process, number),
+            Happening::Begins(rank, segment) => {
+                if self.plays(rank) {
+                    self.begin_segment(rank, segment as usize);
+                }
+            }
             Happening::Compute(process, segment) => self.compute(process, segment),
             Happening::EndsEarly(process) => self.end_early(process),
             Happening::GivesUp(host) => self.give_up_seeking(host),

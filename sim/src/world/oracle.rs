@@ -39,8 +39,7 @@ impl World {
         let before = share.ended.replace(ended.clone());
         assert!(before.is_none(), "a future ends once");
         self.calls_ended += 1;
-        self.keep_end(rank, reduction, &ended);
-        self.end_round(rank, reduction, &ended);
+        self.end_call(rank, reduction, &ended);
     }
 
     /// What a call brings that ends so.
@@ -70,8 +69,8 @@ impl World {
             Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
             // It names a rank that lives and cannot be reached.
             Refusal::ResultLost { .. } if self.outages.has_gaps() => {}
-            // It names a rank that has it, and whose bytes stay damaged.
-            Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.process(rank).stayed_damaged) => {}
+            // It names a rank that has it, or whose earlier process has left it. Their bytes stay damaged.
+            Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.stayed_damaged(rank)) => {}
             // It names the only one who was to have it, and has no room for it.
             Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.process(rank).is_windowless) => {}
             Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),
@@ -126,6 +125,11 @@ impl World {
             remains && !is_lost && self.facts.heard_from(process.id, reduction)
         };
         !overwritten && of_rank.any(is_left)
+    }
+
+    /// Whether bytes of a process of `rank` stayed damaged.
+    fn stayed_damaged(&self, rank: Rank) -> bool {
+        self.all().any(|process| process.id.rank == rank && process.stayed_damaged)
     }
 
     /// Whether the master has declared `rank` failed, or has let it go.

@@ -35,6 +35,8 @@ use crate::{
 #[derive(Clone, Debug)]
 enum Deed {
     Call(ReductionId, Call),
+    /// A recovery segment, by its number.
+    Segment(usize),
     Close,
 }
 
@@ -111,6 +113,11 @@ impl World {
     /// Notes when a program closes its session.
     pub(super) fn plan_close(&mut self, at: Timestamp, rank: Rank) {
         self.plan(at, rank, Deed::Close);
+    }
+
+    /// Notes when a program comes to a recovery segment.
+    pub(super) fn plan_segment(&mut self, at: Timestamp, rank: Rank, segment: usize) {
+        self.plan(at, rank, Deed::Segment(segment));
     }
 
     fn plan(&mut self, at: Timestamp, rank: Rank, deed: Deed) {
@@ -279,9 +286,11 @@ impl World {
             self.tell_worker(rank, Event::Recalled(reduction));
         }
         let skipped = self.checkpoint(rank, &missed);
+        self.forget_segments(rank);
         for deed in missed.into_iter().skip(skipped) {
             match deed {
                 Deed::Call(_, call) => self.happen_call(call),
+                Deed::Segment(segment) => self.begin_segment(rank, segment),
                 Deed::Close => self.tell_worker(rank, Event::Close),
             }
         }
@@ -292,7 +301,8 @@ impl World {
     fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
         let has_ended = |deed: &&Deed| match deed {
             Deed::Call(id, _) => self.noted(rank, *id).is_some() && self.has_ended_before(rank, *id),
-            Deed::Close => false,
+            // Its checkpoints lie before a segment.
+            Deed::Segment(_) | Deed::Close => false,
         };
         let ended = deeds.iter().take_while(has_ended).count();
         let skipped = self.courier.random().random_range(0..=2 * ended).saturating_sub(ended);
@@ -324,7 +334,7 @@ impl World {
         if self.teller.is_heard() {
             self.teller.resolved(at, rank, reduction, &end);
         }
-        self.keep_end(rank, reduction, &Ended { end, value, at, told: at, was_refused: false });
+        self.end_call(rank, reduction, &Ended { end, value, at, told: at, was_refused: false });
         true
     }
 
@@ -340,7 +350,7 @@ impl World {
         let at = self.now();
         for reduction in std::mem::take(&mut self.process_mut(rank).held_answers) {
             let end = End::from(gone);
-            self.keep_end(rank, reduction, &Ended { end, value: None, at, told: at, was_refused: false });
+            self.end_call(rank, reduction, &Ended { end, value: None, at, told: at, was_refused: false });
         }
     }
 
@@ -393,8 +403,14 @@ impl World {
         self.comebacks.left.retain(|(at, _), _| *at != host);
     }
 
+    /// Takes in that a future ends, for whoever asks later and for the segment that has called.
+    pub(super) fn end_call(&mut self, rank: Rank, reduction: ReductionId, ended: &Ended) {
+        self.keep_end(rank, reduction, ended);
+        self.end_round(rank, reduction, ended);
+    }
+
     /// Takes in how a future ends, which is as it has ended before (I9), and as it stands in the log.
-    pub(super) fn keep_end(&mut self, rank: Rank, reduction: ReductionId, ended: &Ended) {
+    fn keep_end(&mut self, rank: Rank, reduction: ReductionId, ended: &Ended) {
         if self.settings.returns.is_none() {
             return;
         }
@@ -432,23 +448,24 @@ impl World {
 
     /// Calls that have ended, and those of ranks that do not come back.
     pub(super) fn calls_over(&self) -> u64 {
-        let is_over = |rank: Rank, deed: &Deed| match deed {
-            Deed::Close => false,
-            Deed::Call(id, _) => {
-                let ended = self.comebacks.ended.get(&(rank, *id));
-                match self.comes_back(rank) {
-                    true => ended.is_some_and(|ended| is_noted(&ended.end)),
-                    false => ended.is_some() || self.is_gone_for_good(rank),
-                }
+        let is_over = |rank: Rank, id: ReductionId| {
+            let ended = self.comebacks.ended.get(&(rank, id));
+            match self.comes_back(rank) {
+                true => ended.is_some_and(|ended| is_noted(&ended.end)),
+                false => ended.is_some() || self.is_gone_for_good(rank),
             }
         };
         let all = self.comebacks.programs.iter();
         let deeds = all.flat_map(|(rank, deeds)| deeds.iter().map(move |(_, deed)| (*rank, deed)));
-        deeds.filter(|(rank, deed)| is_over(*rank, deed)).count() as u64
+        let calls = deeds.filter_map(|(rank, deed)| match deed {
+            Deed::Call(id, _) => Some((rank, *id)),
+            Deed::Segment(_) | Deed::Close => None,
+        });
+        calls.chain(self.round_calls()).filter(|(rank, id)| is_over(*rank, *id)).count() as u64
     }
 
     /// Whether a process of `rank` is on its way, or the master has yet to hear that the last one has died.
-    fn comes_back(&self, rank: Rank) -> bool {
+    pub(super) fn comes_back(&self, rank: Rank) -> bool {
         let process = self.process(rank);
         let is_there = process.worker.as_ref().is_some_and(|worker| worker.machine().gone().is_none());
         let hosts_lives =
@@ -478,7 +495,7 @@ fn ended(process: ProcessId) -> AgentEvent {
 }
 
 /// Whether an end stands in a log.
-fn is_noted(end: &End) -> bool {
+pub(super) fn is_noted(end: &End) -> bool {
     matches!(end, End::Finished(_) | End::Received(_) | End::Refused(_))
 }
 

@@ -4,16 +4,26 @@
 //! beside the evidence, and the value is put together of the bodies of those ranks that the evidence of the
 //! result names.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp, codec,
     kept::{Search, Sight, Write, checksum},
 };
-use everfold_segment::{Combine, folding::Next, ledger::Left, partials::Partials, round::Round};
+use everfold_segment::{
+    Combine,
+    folding::Next,
+    ledger::{Left, Step},
+    partials::Partials,
+    round::Round,
+};
 use everfold_worker::machine::End;
 
-use super::World;
+use super::{World, returning::is_noted};
 use crate::{
     events::{Call, Happening},
     faults::Reach,
@@ -47,9 +57,19 @@ pub(crate) struct Segments {
     pub rounds: BTreeMap<ReductionId, RoundCalls>,
     /// When ranks left because a segment ended in an error.
     pub left: BTreeMap<Rank, Timestamp>,
+    /// How calls have ended that earlier processes of ranks have made.
+    before: BTreeMap<(Rank, usize), Vec<Outcome>>,
     /// What processes have left under which names: in which round, and how many grains, by their commit
     /// marks.
     committed: BTreeMap<(ProcessId, u64), (u64, u64)>,
+}
+
+impl Segments {
+    /// The ranks that call any of them.
+    fn members(&self) -> impl Iterator<Item = Rank> {
+        let all: BTreeSet<Rank> = self.plans.iter().flat_map(|plan| plan.group.iter()).collect();
+        all.into_iter()
+    }
 }
 
 impl World {
@@ -59,7 +79,31 @@ impl World {
         self.segments.plans.push(Arc::new(segment));
         for &(rank, after) in calls {
             let at = self.now() + after;
-            self.schedule(at, Happening::Compute(ProcessId::first(rank), index as u32));
+            self.plan_segment(at, rank, index);
+            self.schedule(at, Happening::Begins(rank, index as u32));
+        }
+    }
+
+    /// The program of a rank comes to a segment, unless its process has begun it while it repeated its calls.
+    pub(super) fn begin_segment(&mut self, rank: Rank, index: usize) {
+        if self.process(rank).worker.is_none() || self.segments.parts.contains_key(&(rank, index)) {
+            return;
+        }
+        let (segment, now) = (self.segments.plans[index].clone(), self.now());
+        self.segments.parts.insert((rank, index), Part::new(&segment, rank, now));
+        self.compute_in(segment.time_of(rank, now), self.process(rank).id, index as u32);
+    }
+
+    /// A later process of a rank begins each segment anew. What an earlier one has heard is remembered.
+    pub(super) fn forget_segments(&mut self, rank: Rank) {
+        let Segments { parts, before, .. } = &mut self.segments;
+        let of_rank = parts.extract_if((rank, 0)..=(rank, usize::MAX), |_, _| true);
+        for (key, part) in of_rank {
+            let before = before.entry(key).or_default();
+            let known = before.iter().take_while(|outcome| outcome.is_final()).count();
+            if known < part.outcomes.len() {
+                before.splice(known.., part.outcomes.into_iter().skip(known));
+            }
         }
     }
 
@@ -70,14 +114,28 @@ impl World {
 
     /// Reductions that segments have called.
     pub(crate) fn segment_calls(&self) -> u64 {
-        self.segments.rounds.values().map(|round| round.calls.len() as u64).sum()
+        self.round_calls().count() as u64
     }
 
-    /// Whether no rank that lives is in a segment.
+    /// Which ranks have called which of them.
+    pub(super) fn round_calls(&self) -> impl Iterator<Item = (Rank, ReductionId)> {
+        let all = self.segments.rounds.iter();
+        all.flat_map(|(id, round)| round.calls.iter().map(|(rank, _)| (*rank, *id)))
+    }
+
+    /// Whether a later process of a rank is on its way that begins its segments anew.
+    fn repeats(&self, rank: Rank) -> bool {
+        self.comes_back(rank) && !self.closed().contains(&rank) && !self.segments.left.contains_key(&rank)
+    }
+
+    /// Whether no rank that lives, or comes back, is in a segment.
     pub(crate) fn segments_are_over(&self) -> bool {
         let lives = |rank: &Rank| self.process(*rank).worker.is_some();
         let is_over = |part: &Part| matches!(part.doing, Doing::Over);
-        self.segments.parts.iter().all(|((rank, _), part)| is_over(part) || !lives(rank))
+        let returns = self.settings.returns.is_some();
+        let mut parts = self.segments.parts.iter();
+        parts.all(|((rank, _), part)| is_over(part) || !lives(rank))
+            && !self.segments.members().any(|rank| returns && self.repeats(rank))
     }
 
     /// Lets a rank go on with a segment.
@@ -86,13 +144,8 @@ impl World {
         if self.process(rank).worker.is_none() {
             return;
         }
-        let now = self.now();
         let segment = self.segments.plans[index as usize].clone();
-        let Some(mut part) = self.segments.parts.remove(&key) else {
-            let part = Part::new(&segment, rank, now);
-            self.segments.parts.insert(key, part);
-            return self.compute_in(segment.time_of(rank, self.now()), process, index);
-        };
+        let Some(mut part) = self.segments.parts.remove(&key) else { return };
         let doing = std::mem::replace(&mut part.doing, Doing::Over);
         let after = match doing {
             Doing::Folding { folding, since, deeds } if !deeds.is_empty() => {
@@ -323,8 +376,22 @@ impl World {
             calls: Vec::new(),
             bodies: BTreeMap::new(),
         });
-        round.calls.push((rank, self.agenda.now()));
-        round.bodies.insert(rank, body);
+        // What a later process contributes counts as what the earlier one has. It is the same, unless it
+        // depends on the clock, or on what can be read.
+        let is_same_again = !segment.rules.balance && matches!(part.step, Step::Compute { .. });
+        match round.bodies.entry(rank) {
+            Entry::Vacant(entry) => {
+                round.calls.push((rank, self.agenda.now()));
+                entry.insert(body);
+            }
+            Entry::Occupied(before) => {
+                let partials = |round: &Round<Value>| codec::encode(&round.partials).ok();
+                assert!(
+                    !is_same_again || partials(before.get()) == partials(&body),
+                    "I9: rank {rank} contributes something else to {id:?} than before"
+                );
+            }
+        }
         part.doing = Doing::Reducing(id);
         None
     }
@@ -367,7 +434,7 @@ impl World {
                 let ledger =
                     everfold_segment::ledger::Ledger::new(&part.group, segment.grains.clone(), segment.rules);
                 let ledger = std::mem::replace(&mut part.ledger, ledger);
-                let report = ledger.close(&part.group, false);
+                let report = ledger.close(&part.group);
                 for (what, number) in [
                     ("recovery segments that ended with a value", 1),
                     ("recovery segments with ranks lost", u64::from(!report.lost.is_empty())),
@@ -390,6 +457,14 @@ impl World {
         let part = self.segments.parts.get_mut(&(rank, index)).expect("it was called");
         let progress = part.progress(segment);
         part.doing = Doing::Over;
+        let mut before = self.segments.before.get(&(rank, index)).into_iter().flatten();
+        if let Some(before) = before.nth(part.outcomes.len()).filter(|before| before.is_final()) {
+            *self.seen.entry("recovery segments that ended as they had ended before").or_default() += 1;
+            assert!(
+                outcome.is_same(before),
+                "I9: a recovery segment of rank {rank} ends otherwise than before: {outcome:?}, {before:?}"
+            );
+        }
         part.outcomes.push(outcome.clone());
         let mut goes_on = false;
         if let Outcome::Value(_, report) = &outcome
@@ -405,6 +480,8 @@ impl World {
                 self.compute_in(segment.time_of(rank, self.now()), process, index as u32)
             }
             Outcome::Value(..) => {}
+            // A later process of the rank may go on.
+            Outcome::Refused(end) if self.settings.returns.is_some() && !is_noted(&end) => {}
             // A rank that hears an error leaves the job: others may not have heard it.
             Outcome::NoValue(_) | Outcome::Refused(_) => {
                 self.segments.left.entry(rank).or_insert(now);

@@ -4,52 +4,64 @@ use super::Class;
 use crate::npb::random::Generator;
 use everfold::prelude::ReducerBody;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 const SEED: u64 = 314_159_265;
 /// Random numbers of one key.
 const DRAWS: u64 = 4;
+/// Iterations change only keys below this index.
+const CHANGED: u64 = 11 + Class::ITERATIONS;
 
-/// The keys of a class, as they are in one iteration.
-#[derive(Clone, Copy, Debug)]
-pub struct Keys {
-    class: Class,
-    iteration: u64,
+/// The keys with these indices, as they are in `iteration`, counted from 1: it and all before it have changed
+/// two of them.
+pub fn keys(class: Class, iteration: u64, indices: Range<u64>) -> impl Iterator<Item = u32> {
+    let mut generator = Generator::new(SEED);
+    generator.skip(DRAWS * indices.start);
+    let quarter = (class.values() / 4) as f64;
+    indices.map(move |index| {
+        let sum: f64 = (0..DRAWS).map(|_| generator.draw()).sum();
+        changed(class, iteration, index).unwrap_or((quarter * sum) as u32)
+    })
 }
 
-impl Keys {
-    /// The keys in `iteration`, counted from 1: it and all before it have changed two of them.
-    pub fn new(class: Class, iteration: u64) -> Self {
-        Self { class, iteration }
+/// The key that an iteration has put at `index`.
+fn changed(class: Class, iteration: u64, index: u64) -> Option<u32> {
+    if (1..=iteration).contains(&index) {
+        Some(index as u32)
+    } else if (11..=10 + iteration).contains(&index) {
+        Some((class.values() - (index - 10)) as u32)
+    } else {
+        None
+    }
+}
+
+/// Counts the keys of a class, and remembers those that it has drawn.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    class: Class,
+    /// Keys before the first iteration, by the start and end of the range of their indices.
+    drawn: BTreeMap<(u64, u64), Vec<u32>>,
+}
+
+impl Counter {
+    /// Has drawn nothing yet.
+    pub fn new(class: Class) -> Self {
+        Self { class, drawn: BTreeMap::new() }
     }
 
-    /// The keys with these indices.
-    pub fn range(self, indices: Range<u64>) -> impl Iterator<Item = u32> {
-        let mut generator = Generator::new(SEED);
-        generator.skip(DRAWS * indices.start);
-        let quarter = (self.class.values() / 4) as f64;
-        indices.map(move |index| {
-            let sum: f64 = (0..DRAWS).map(|_| generator.draw()).sum();
-            self.changed(index).unwrap_or((quarter * sum) as u32)
-        })
-    }
-
-    /// The key that an iteration has put at `index`.
-    fn changed(self, index: u64) -> Option<u32> {
-        let values = self.class.values();
-        if (1..=self.iteration).contains(&index) {
-            Some(index as u32)
-        } else if (11..=10 + self.iteration).contains(&index) {
-            Some((values - (index - 10)) as u32)
-        } else {
-            None
+    /// How many of the keys with these indices have each value in `iteration`.
+    pub fn count(&mut self, iteration: u64, indices: Range<u64>) -> Histogram {
+        let class = self.class;
+        let drawn = self.drawn.entry((indices.start, indices.end));
+        let drawn = drawn.or_insert_with(|| keys(class, 0, indices.clone()).collect());
+        let mut counts = vec![0; class.values() as usize];
+        drawn.iter().for_each(|key| counts[*key as usize] += 1);
+        for index in indices.start..indices.end.min(CHANGED) {
+            if let Some(key) = changed(class, iteration, index) {
+                counts[drawn[(index - indices.start) as usize] as usize] -= 1;
+                counts[key as usize] += 1;
+            }
         }
-    }
-
-    /// How many of the keys with these indices have each value.
-    pub fn count(self, indices: Range<u64>) -> Histogram {
-        let mut counts = vec![0; self.class.values() as usize];
-        self.range(indices).for_each(|key| counts[key as usize] += 1);
         Histogram { counts }
     }
 }
@@ -99,31 +111,41 @@ mod tests {
 
     #[test]
     fn first_keys_are_those_of_npb() {
-        let first = |class| Keys::new(class, 0).range(0..8).collect::<Vec<_>>();
+        let first = |class| keys(class, 0, 0..8).collect::<Vec<_>>();
         assert_eq!(first(Class::S), [1585, 825, 1060, 1343, 956, 437, 759, 841]);
         assert_eq!(first(Class::W), [50737, 26409, 33921, 42989, 30600, 13998, 24301, 26921]);
     }
 
     #[test]
     fn iterations_change_two_keys_each() {
-        let sum = |iteration| -> u64 {
-            Keys::new(Class::S, iteration).range(0..Class::S.keys()).map(u64::from).sum()
-        };
+        let sum = |iteration| keys(Class::S, iteration, 0..Class::S.keys()).map(u64::from).sum::<u64>();
         assert_eq!((sum(0), sum(10)), (67_027_849, 67_029_875));
-        let three: Vec<u32> = Keys::new(Class::S, 2).range(11..14).collect();
+        let three: Vec<u32> = keys(Class::S, 2, 11..14).collect();
         assert_eq!(three[..2], [2047, 2046]);
-        let parts = [0..5, 5..12, 12..20].map(|part| Keys::new(Class::S, 3).range(part).collect::<Vec<_>>());
-        assert_eq!(parts.concat(), Keys::new(Class::S, 3).range(0..20).collect::<Vec<_>>());
+        let parts = [0..5, 5..12, 12..20].map(|part| keys(Class::S, 3, part).collect::<Vec<_>>());
+        assert_eq!(parts.concat(), keys(Class::S, 3, 0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn keys_that_were_drawn_before_are_counted_as_they_are_now() {
+        let mut counter = Counter::new(Class::S);
+        for iteration in 1..=Class::ITERATIONS {
+            for indices in [0..15, 0..16, 15..100] {
+                let mut counts = vec![0; Class::S.values() as usize];
+                keys(Class::S, iteration, indices.clone()).for_each(|key| counts[key as usize] += 1);
+                assert_eq!(counter.count(iteration, indices), Histogram { counts });
+            }
+        }
     }
 
     #[test]
     fn a_histogram_that_lacks_a_key_does_not_sort() {
-        let keys = Keys::new(Class::S, 1);
-        let all = || keys.range(0..Class::S.keys());
-        assert!(keys.count(0..Class::S.keys()).sorts(all()));
-        assert!(!keys.count(1..Class::S.keys()).sorts(all()));
-        let mut twice = keys.count(0..Class::S.keys());
-        twice.combine(keys.count(0..1));
-        assert!(!twice.sorts(all()));
+        let (mut counter, number) = (Counter::new(Class::S), Class::S.keys());
+        let all = || keys(Class::S, 1, 0..number);
+        let mut counts = counter.count(1, 0..number);
+        assert!(counts.sorts(all()));
+        assert!(!counter.count(1, 1..number).sorts(all()));
+        counts.combine(counter.count(1, 0..1));
+        assert!(!counts.sorts(all()));
     }
 }

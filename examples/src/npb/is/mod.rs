@@ -6,5 +6,5 @@
 mod keys;
 mod published;
 
-pub use keys::{Histogram, Keys};
+pub use keys::{Counter, Histogram, keys};
 pub use published::{Class, TEST_KEYS};

@@ -1,6 +1,6 @@
 //! The sizes of IS and its published answers.
 
-use super::Keys;
+use super::keys;
 use clap::ValueEnum;
 use std::fmt;
 
@@ -55,7 +55,7 @@ impl Class {
         };
         std::array::from_fn(|test| {
             let index: u64 = indices[test];
-            let key = Keys::new(self, iteration).range(index..index + 1).next();
+            let key = keys(self, iteration, index..index + 1).next();
             (key.expect("there is one key"), self.shifted(test, ranks[test], iteration))
         })
     }
@@ -81,13 +81,13 @@ impl fmt::Display for Class {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Counter, *};
 
     #[test]
     fn one_rank_finds_the_published_ranks() {
         for class in [Class::S, Class::W] {
             for iteration in [1, 10] {
-                let ranks = Keys::new(class, iteration).count(0..class.keys()).ranks();
+                let ranks = Counter::new(class).count(iteration, 0..class.keys()).ranks();
                 for (key, rank) in class.published(iteration) {
                     assert_eq!(ranks[key as usize], rank, "class {class}, iteration {iteration}, key {key}");
                 }

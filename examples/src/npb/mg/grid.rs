@@ -56,6 +56,14 @@ impl Grid {
         self.values.fill(0.0);
     }
 
+    /// Takes over all values of another grid of the same size.
+    ///
+    /// # Panics
+    /// If it has another size.
+    pub fn copy(&mut self, other: &Self) {
+        self.values.copy_from_slice(&other.values);
+    }
+
     fn plane_len(&self) -> usize {
         (self.points + 2).pow(2)
     }

@@ -276,6 +276,12 @@ pub fn draw(seed: u64) -> Schedule {
     if schedule.returns.is_some() && is_plain && apart.random_bool(0.2) {
         returns::silence_ranks(&mut schedule, &mut apart);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(27);
+    let is_plain = schedule.early_ends.is_empty() && !schedule.board;
+    if schedule.returns.is_some_and(|it| it.migrates.is_none()) && is_plain && apart.random_bool(0.3) {
+        segments::add_segment_that_is_repeated(&mut schedule, &mut apart, weather);
+    }
     schedule
 }
 

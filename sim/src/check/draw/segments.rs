@@ -7,6 +7,21 @@ use rand_chacha::ChaCha8Rng;
 use super::{Weather, faults, pick};
 use crate::check::schedule::{CallAt, Fault, PlannedSegment, Schedule};
 
+/// Lets ranks that come back go through a recovery segment. None is to leave the job in the middle of it, by
+/// its plan or because of an error that can be foreseen: the program of a process that has come back would
+/// leave before it is where it was.
+pub(super) fn add_segment_that_is_repeated(
+    schedule: &mut Schedule,
+    random: &mut ChaCha8Rng,
+    weather: Weather,
+) {
+    add_segments(schedule, random, weather);
+    schedule.segments.truncate(1);
+    schedule.leaves.clear();
+    schedule.windowless.clear();
+    schedule.segments.iter_mut().for_each(|segment| segment.deadline_us = None);
+}
+
 /// Lets ranks go through recovery segments, and lets some die meanwhile, several at once and one after the
 /// other.
 pub(super) fn add_segments(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {

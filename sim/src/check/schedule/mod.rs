@@ -364,8 +364,8 @@ impl Schedule {
             () if self.segments.iter().any(|it| it.indices == 0 || it.grain == 0 || it.calls.is_empty()) => {
                 Some("a recovery segment needs indices, a grain and somebody who calls it".to_owned())
             }
-            () if self.returns.is_some() && !self.segments.is_empty() => {
-                Some("recovery segments are not simulated where ranks come back".to_owned())
+            () if !self.segments.is_empty() && self.returns.is_some_and(|it| it.migrates.is_some()) => {
+                Some("recovery segments are not simulated where ranks migrate".to_owned())
             }
             () if self.faults.iter().any(of_nobody) => Some(
                 "an agent that does not run has to be there: agents is false, or its host has no rank"
