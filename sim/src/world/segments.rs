@@ -96,13 +96,13 @@ impl World {
 
     /// A later process of a rank begins each segment anew. What an earlier one has heard is remembered.
     pub(super) fn forget_segments(&mut self, rank: Rank) {
-        let Segments { parts, before, .. } = &mut self.segments;
-        let of_rank = parts.extract_if((rank, 0)..=(rank, usize::MAX), |_, _| true);
-        for (key, part) in of_rank {
+        let Segments { parts, before, plans, .. } = &mut self.segments;
+        for key in (0..plans.len()).map(|index| (rank, index)) {
+            let Some(Part { outcomes, .. }) = parts.remove(&key) else { continue };
             let before = before.entry(key).or_default();
             let known = before.iter().take_while(|outcome| outcome.is_final()).count();
-            if known < part.outcomes.len() {
-                before.splice(known.., part.outcomes.into_iter().skip(known));
+            if known < outcomes.len() {
+                before.splice(known.., outcomes.into_iter().skip(known));
             }
         }
     }
