@@ -87,8 +87,9 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
     schedule.faults.iter().for_each(|fault| inject(&mut world, fault));
     // Until all faults are over and all futures have ended, or nothing happens any more.
     let is_over = |world: &World| {
-        let calls = calls + world.segment_calls();
-        world.is_at_rest() && world.calls_ended() == calls && world.segments_are_over()
+        world.is_at_rest()
+            && world.calls_ended() == calls + world.segment_calls()
+            && world.segments_are_over()
     };
     while !is_over(&world) && step(&mut world)? {}
     let executed = as_executed(schedule, &world, began);

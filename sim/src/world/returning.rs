@@ -403,7 +403,7 @@ impl World {
         self.comebacks.left.retain(|(at, _), _| *at != host);
     }
 
-    /// Takes in that a future ends, for whoever asks later and for the segment that has called.
+    /// Takes in that a future ends: later processes of the rank end as it does, and a segment goes on with it.
     pub(super) fn end_call(&mut self, rank: Rank, reduction: ReductionId, ended: &Ended) {
         self.keep_end(rank, reduction, ended);
         self.end_round(rank, reduction, ended);
@@ -495,7 +495,7 @@ fn ended(process: ProcessId) -> AgentEvent {
 }
 
 /// Whether an end stands in a log.
-pub(super) fn is_noted(end: &End) -> bool {
+fn is_noted(end: &End) -> bool {
     matches!(end, End::Finished(_) | End::Received(_) | End::Refused(_))
 }
 

@@ -5,7 +5,7 @@
 //! result names.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -23,7 +23,7 @@ use everfold_segment::{
 };
 use everfold_worker::machine::End;
 
-use super::{World, returning::is_noted};
+use super::World;
 use crate::{
     events::{Call, Happening},
     faults::Reach,
@@ -62,14 +62,6 @@ pub(crate) struct Segments {
     /// What processes have left under which names: in which round, and how many grains, by their commit
     /// marks.
     committed: BTreeMap<(ProcessId, u64), (u64, u64)>,
-}
-
-impl Segments {
-    /// The ranks that call any of them.
-    fn members(&self) -> impl Iterator<Item = Rank> {
-        let all: BTreeSet<Rank> = self.plans.iter().flat_map(|plan| plan.group.iter()).collect();
-        all.into_iter()
-    }
 }
 
 impl World {
@@ -114,7 +106,7 @@ impl World {
 
     /// Reductions that segments have called.
     pub(crate) fn segment_calls(&self) -> u64 {
-        self.round_calls().count() as u64
+        self.segments.rounds.values().map(|round| round.calls.len() as u64).sum()
     }
 
     /// Which ranks have called which of them.
@@ -125,17 +117,17 @@ impl World {
 
     /// Whether a later process of a rank is on its way that begins its segments anew.
     fn repeats(&self, rank: Rank) -> bool {
-        self.comes_back(rank) && !self.closed().contains(&rank) && !self.segments.left.contains_key(&rank)
+        let is_done = self.closed().contains(&rank) || self.segments.left.contains_key(&rank);
+        self.settings.returns.is_some() && !is_done && self.comes_back(rank)
     }
 
     /// Whether no rank that lives, or comes back, is in a segment.
     pub(crate) fn segments_are_over(&self) -> bool {
         let lives = |rank: &Rank| self.process(*rank).worker.is_some();
         let is_over = |part: &Part| matches!(part.doing, Doing::Over);
-        let returns = self.settings.returns.is_some();
-        let mut parts = self.segments.parts.iter();
-        parts.all(|((rank, _), part)| is_over(part) || !lives(rank))
-            && !self.segments.members().any(|rank| returns && self.repeats(rank))
+        let mut members = self.segments.plans.iter().flat_map(|plan| plan.group.iter());
+        self.segments.parts.iter().all(|((rank, _), part)| is_over(part) || !lives(rank))
+            && !members.any(|rank| self.repeats(rank))
     }
 
     /// Lets a rank go on with a segment.
@@ -466,7 +458,7 @@ impl World {
             );
         }
         part.outcomes.push(outcome.clone());
-        let mut goes_on = false;
+        let (is_final, mut goes_on) = (outcome.is_final(), false);
         if let Outcome::Value(_, report) = &outcome
             && report.survivors.contains(rank)
             && part.number + 1 < segment.times
@@ -481,7 +473,7 @@ impl World {
             }
             Outcome::Value(..) => {}
             // A later process of the rank may go on.
-            Outcome::Refused(end) if self.settings.returns.is_some() && !is_noted(&end) => {}
+            Outcome::Refused(_) if self.settings.returns.is_some() && !is_final => {}
             // A rank that hears an error leaves the job: others may not have heard it.
             Outcome::NoValue(_) | Outcome::Refused(_) => {
                 self.segments.left.entry(rank).or_insert(now);

@@ -20,8 +20,8 @@ const POINTS: usize = 1024;
 
 /// The parts of a field of one class.
 ///
-/// A *plane* in z has nx·ny numbers, row by row in y. A *slab* at y has nx·nz numbers, row by row in z. So a
-/// field plane by plane has number (x, y, z) at the index `x + nx·(y + ny·z)`, and slab by slab at
+/// A *plane* in z has nx·ny numbers, row by row in y. A *slab* at y has nx·nz numbers, row by row in z.
+/// So a field plane by plane has number (x, y, z) at the index `x + nx·(y + ny·z)`, and slab by slab at
 /// `x + nx·(z + nz·y)`.
 #[derive(Debug)]
 pub struct Field {
