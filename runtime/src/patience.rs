@@ -1,8 +1,8 @@
 //! Waiting for others without going to sleep at once.
 //!
 //! Waking a thread up costs several times as much as a short message. So a thread that waits for something
-//! that is likely to come soon *watches*: it gives its core to others for a while and looks in between. After
-//! watching in vain it sleeps at once for the next few times.
+//! that is likely to come soon *watches*: it gives its core to others for a while and looks in between. Where that was in
+//! vain, or where others need the cores, it sleeps at once for the next few times.
 
 use std::{
     thread,
@@ -16,14 +16,32 @@ const YIELDS: u32 = 64;
 /// How long a thread watches at most, even if others keep its core.
 const WATCH: Duration = Duration::from_millis(1);
 
-/// After repeated failures, a thread still watches at least once in 2^3 chances.
-const DOUBLINGS_MAX: u32 = 3;
+/// Others who keep the core for so long at a time have other work than what is waited for, which is short. Systems give
+/// them a time slice of about 3 ms.
+const SLICE: Duration = Duration::from_micros(1500);
+
+/// However often watching was in vain, a thread still takes one of 2^3 chances.
+const IN_VAIN_MAX: u32 = 3;
+
+/// However often others kept the core, a thread still takes one of 2^6 chances.
+const DEAR_MAX: u32 = 6;
+
+/// What has become of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// What it was for has come.
+    Came,
+    /// It has not come.
+    InVain,
+    /// Threads that have other work kept the core for a time slice.
+    Dear,
+}
 
 /// Decides whether to watch.
 #[derive(Debug, Default)]
 pub struct Patience {
-    /// How often in a row watching was in vain.
-    in_vain: u32,
+    /// How often in a row watching was not worth the while, up to a limit.
+    failures: u32,
     /// How many chances are left out before the next one is taken.
     left_out: u32,
 }
@@ -36,33 +54,87 @@ impl Patience {
         takes
     }
 
-    /// Takes in whether watching was in vain.
-    pub fn learn(&mut self, in_vain: bool) {
-        self.in_vain = if in_vain { (self.in_vain + 1).min(DOUBLINGS_MAX) } else { 0 };
-        self.left_out = (1 << self.in_vain) - 1;
+    /// Takes in what has become of a watch.
+    pub fn learn(&mut self, watched: Watched) {
+        self.failures = match watched {
+            Watched::Came => 0,
+            Watched::InVain => (self.failures + 1).min(IN_VAIN_MAX),
+            Watched::Dear => (self.failures + 1).min(DEAR_MAX),
+        };
+        self.left_out = (1 << self.failures) - 1;
     }
 }
 
-/// Yields the core, once per item, until the budget is spent. The caller looks after each item.
-pub fn looks() -> impl Iterator<Item = ()> {
-    let started = Instant::now();
-    (0..YIELDS).take_while(move |_| started.elapsed() < WATCH).map(|_| thread::yield_now())
+/// Gives the core to others, who may be about to do what is waited for.
+pub fn watch(waits: impl Fn() -> bool) -> Watched {
+    watch_by(waits, thread::yield_now, Instant::now)
+}
+
+fn watch_by(waits: impl Fn() -> bool, give_way: impl Fn(), clock: impl Fn() -> Instant) -> Watched {
+    let started = clock();
+    let mut now = started;
+    let mut left = YIELDS;
+    while waits() {
+        if left == 0 || now - started >= WATCH {
+            return Watched::InVain;
+        }
+        give_way();
+        let back = clock();
+        if back - now >= SLICE {
+            return Watched::Dear;
+        }
+        now = back;
+        left -= 1;
+    }
+    Watched::Came
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
-    #[test]
-    fn what_was_in_vain_is_left_out_for_a_while() {
+    /// How many chances are left out before each of these watches.
+    fn left_out<const N: usize>(watched: [Watched; N]) -> [usize; N] {
         let mut patience = Patience::default();
-        let mut chances_until_taken = |in_vain| {
+        watched.map(|watched| {
             let left_out = (0..).take_while(|_| !patience.takes_chance()).count();
-            patience.learn(in_vain);
+            patience.learn(watched);
             left_out
-        };
-        let waits = [true, true, true, true, true, false, false].map(&mut chances_until_taken);
-        assert_eq!(waits, [0, 1, 3, 7, 7, 7, 0]);
-        assert!(looks().count() as u32 <= YIELDS);
+        })
+    }
+
+    #[test]
+    fn what_was_not_worth_the_while_is_left_out_for_a_while() {
+        use Watched::{Came, Dear, InVain};
+        assert_eq!(left_out([InVain, InVain, InVain, InVain, InVain, Came, Came]), [0, 1, 3, 7, 7, 7, 0]);
+        assert_eq!(left_out([Dear, Dear, Dear, Dear, Dear, Dear, Dear, Dear]), [0, 1, 3, 7, 15, 31, 63, 63]);
+        assert_eq!(left_out([Dear, Dear, Dear, Dear, InVain, InVain, Came]), [0, 1, 3, 7, 15, 7, 7]);
+    }
+
+    /// What becomes of a watch whose yields take `each`, if what it is for comes with the last of so many.
+    fn watched(each: Duration, comes_with: u32) -> Watched {
+        let (started, yields) = (Instant::now(), Cell::new(0));
+        watch_by(
+            || yields.get() < comes_with,
+            || yields.set(yields.get() + 1),
+            || started + each * yields.get(),
+        )
+    }
+
+    #[test]
+    fn a_watch_ends_with_what_it_is_for_or_after_some_yields() {
+        let short = Duration::from_nanos(500);
+        assert_eq!(watched(short, 0), Watched::Came);
+        assert_eq!(watched(short, YIELDS), Watched::Came);
+        assert_eq!(watched(short, YIELDS + 1), Watched::InVain);
+        assert_eq!(watched(WATCH / 4, 4), Watched::Came);
+        assert_eq!(watched(WATCH / 4, 5), Watched::InVain);
+    }
+
+    #[test]
+    fn a_watch_is_dear_if_others_keep_the_core_for_a_time_slice() {
+        assert_eq!(watched(SLICE, 1), Watched::Dear);
     }
 }

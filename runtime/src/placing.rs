@@ -18,7 +18,7 @@ use crate::{
     executor::{Returned, scratch},
     kernel::{self, Accumulate, Bracketing, Own},
     memory::board::{self, Bells, SharedWords, now},
-    patience::{self, Patience},
+    patience::{self, Patience, Watched},
 };
 
 /// How many bytes are copied off the board and folded at once: they stay in the cache.
@@ -40,7 +40,10 @@ pub(crate) struct Placing {
     bells: Arc<Bells>,
     /// What was watched last.
     watched: Option<Spot>,
-    patience: Patience,
+    /// Of waiting for rounds to be complete.
+    for_rounds: Patience,
+    /// Of waiting for room for a call.
+    for_room: Patience,
 }
 
 /// The rounds that earlier processes of `me` may not have noted, on the board that the agent holds, `own`. It is closed:
@@ -68,7 +71,17 @@ impl Placing {
             let bells = Arc::new(Bells::open(peers)?);
             let board = board::open(peers)?;
             let calls = Tickets::new(me, board.clone(), limits.board_bytes_max);
-            Ok((Self { me, board, bells, watched: None, patience: Patience::default() }, calls))
+            Ok((
+                Self {
+                    me,
+                    board,
+                    bells,
+                    watched: None,
+                    for_rounds: Patience::default(),
+                    for_room: Patience::default(),
+                },
+                calls,
+            ))
         };
         let opened: io::Result<_> = can_have(peers, limits).then(open)?;
         // Without it everything still works with messages.
@@ -78,8 +91,13 @@ impl Placing {
     }
 
     /// Waits for a short while, if others are about to make room for this call.
-    pub fn wait_for_room(&self, reduction: ReductionId) {
-        give_way_while(|| self.board.is_cleared_for(self.me, reduction));
+    pub fn wait_for_room(&mut self, reduction: ReductionId) {
+        let is_cleared = || self.board.is_cleared_for(self.me, reduction);
+        if is_cleared() && self.for_room.takes_chance() {
+            let watched = patience::watch(is_cleared);
+            // A call that finds no room goes through the master. So only time slices of others are too dear.
+            self.for_room.learn(if watched == Watched::Dear { watched } else { Watched::Came });
+        }
     }
 
     /// Wakes up those who sleep over a round that is complete now.
@@ -93,12 +111,12 @@ impl Placing {
             return None;
         }
         let watch = || Watch { me: self.me, board: self.board.clone(), spot: latest };
-        self.patience.takes_chance().then(watch)
+        self.for_rounds.takes_chance().then(watch)
     }
 
-    /// Takes in whether watching was worth the while.
-    pub fn has_watched(&mut self, in_vain: bool) {
-        self.patience.learn(in_vain);
+    /// Takes in what has become of watching a round.
+    pub fn has_watched(&mut self, watched: Watched) {
+        self.for_rounds.learn(watched);
     }
 }
 
@@ -110,21 +128,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Waits for a short while. Returns whether the round is still open; all that is on the board has to be
-    /// looked at once more in either case.
-    pub fn wait(&self) -> bool {
-        let is_open = || self.board.stage(self.me, self.spot) == Stage::Open;
+    /// Waits for a short while. All that is on the board has to be looked at once more, whatever has become of it.
+    pub fn wait(&self) -> Watched {
         self.board.watch(self.me);
-        give_way_while(is_open);
+        let watched = patience::watch(|| self.board.stage(self.me, self.spot) == Stage::Open);
         self.board.sleep(self.me);
-        is_open()
+        watched
     }
-}
-
-/// Gives the core to others, who may be about to do what is waited for.
-fn give_way_while(waits: impl Fn() -> bool) {
-    let mut looks = patience::looks();
-    while waits() && looks.next().is_some() {}
 }
 
 /// How a call ends whose round is complete.

@@ -114,11 +114,6 @@ impl Master {
         self.desk.members.epoch()
     }
 
-    /// Whether ranks have yet to call a reduction that others have called.
-    pub fn awaits_calls(&self, id: ReductionId) -> bool {
-        self.reductions.get(&id).is_some_and(|reduction| reduction.arrived() != reduction.group())
-    }
-
     /// Whether a process takes part: it has joined, and was neither declared failed nor has it left.
     pub fn is_member(&self, process: ProcessId) -> bool {
         self.desk.members.lives(process)

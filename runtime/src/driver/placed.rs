@@ -84,8 +84,8 @@ impl Driver {
             placing.as_mut().zip(part.latest()).and_then(|(placing, latest)| placing.watch(latest))
         };
         if let Some(watch) = watch {
-            let in_vain = watch.wait();
-            self.lock().placing.as_mut().into_iter().for_each(|placing| placing.has_watched(in_vain));
+            let watched = watch.wait();
+            self.lock().placing.as_mut().into_iter().for_each(|placing| placing.has_watched(watched));
             self.look();
         }
     }

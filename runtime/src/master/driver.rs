@@ -8,7 +8,7 @@ use std::{
 
 use everfold_master::{Action, Coordinator, Event, Intake, Master, event::Notice};
 use everfold_protocol::{
-    AgentId, JobId, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    AgentId, JobId, ProcessId, Rank, Timestamp,
     board::{Clerk, PATIENCE, can_have},
     locating::{FromLocator, ToLocator},
     message::{FromAgent, Header, MASTER, News, ToAgent, ToMaster, ToWorker},
@@ -24,13 +24,9 @@ use crate::{
     kernel,
     locating::at_master::AtMaster,
     memory::board::{OwnBoard, SharedWords},
-    patience::{self, Patience},
     rank::timestamp,
     transport::line::Outlet,
 };
-
-/// Arrays up to this length come in messages that are not cut up on their way.
-const SHORT_BYTES: u64 = 4 << 10;
 
 /// Something a connection has to say.
 pub(super) enum Input {
@@ -62,9 +58,6 @@ pub(super) struct MasterDriver {
     locating: AtMaster,
     connections: Connections,
     agents: BTreeMap<AgentId, Connection<ToAgent>>,
-    patience: Patience,
-    /// The latest short array that a rank has called since messages were sent last.
-    short_call: Option<ReductionId>,
     /// The process that has started the ranks of this host, and hears the news of all ranks.
     parent: Option<mpsc::UnboundedSender<ToParent>>,
     /// Messages received and sent since the latest look at the timers.
@@ -89,8 +82,6 @@ impl MasterDriver {
             locating: AtMaster::new(config.locator.clone()),
             connections: BTreeMap::new(),
             agents: BTreeMap::new(),
-            patience: Patience::default(),
-            short_call: None,
             parent: config.parent.clone(),
             intake: Intake::default(),
             done: false,
@@ -105,7 +96,6 @@ impl MasterDriver {
         let mut batch = Vec::new();
         let mut next_look = tokio::time::Instant::now();
         while !self.act() {
-            self.watch(&inputs).await;
             let observing = self.locating.let_time_pass(timestamp(self.origin));
             let due = self.coordinator.master().poll_timeout().into_iter().chain(observing).min();
             let due = due.map(|due| {
@@ -133,20 +123,6 @@ impl MasterDriver {
             }
         }
         (self.connections, self.agents)
-    }
-
-    /// If other ranks are about to call a reduction that one has called just now, waits for them for a short
-    /// while without going to sleep.
-    async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
-        let latest = self.short_call.take().filter(|latest| self.coordinator.master().awaits_calls(*latest));
-        if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {
-            let mut looks = patience::looks();
-            while inputs.is_empty() && looks.next().is_some() {
-                // Connections are heard.
-                tokio::task::yield_now().await;
-            }
-            self.patience.learn(inputs.is_empty());
-        }
     }
 
     /// However much there is to hear, time passes: a worker that hears no pings gives the master up.
@@ -234,11 +210,6 @@ impl MasterDriver {
     /// Hears messages of a process, and acts in between if there are many.
     async fn hear(&mut self, header: Header, messages: Vec<ToMaster>) {
         for message in messages {
-            if let ToMaster::Contribute(call) = &message
-                && is_short(&call.spec)
-            {
-                self.short_call = Some(call.reduction);
-            }
             let now = timestamp(self.origin);
             self.locating.hear(now, header.sender, &message);
             self.coordinator.hear(Event::Message { header, message });
@@ -410,11 +381,6 @@ impl MasterDriver {
             tokio::spawn(connection.end());
         }
     }
-}
-
-/// Whether it is about an array that comes in one piece.
-fn is_short(spec: &ReductionSpec) -> bool {
-    spec.kind.array_bytes().is_some_and(|(bytes, _)| bytes <= SHORT_BYTES)
 }
 
 fn log(notice: &Notice) {
