@@ -1,8 +1,8 @@
 //! Waiting for others without going to sleep at once.
 //!
 //! Waking a thread up costs several times as much as a short message. So a thread that waits for something
-//! that is likely to come soon *watches*: it gives its core to others for a while and looks in between. Where that was in
-//! vain, or where others need the cores, it sleeps at once for the next few times.
+//! that is likely to come soon *watches*: it gives its core to others for a while and looks in between. Where
+//! that was in vain, or where threads with other work keep the cores, it sleeps at once the next few times.
 
 use std::{
     thread,
@@ -16,14 +16,11 @@ const YIELDS: u32 = 64;
 /// How long a thread watches at most, even if others keep its core.
 const WATCH: Duration = Duration::from_millis(1);
 
-/// Others who keep the core for so long at a time have other work than what is waited for, which is short. Systems give
-/// them a time slice of about 3 ms.
+/// A thread that keeps the core for so long at a time has other work than what is waited for, which is short.
+/// Systems give such a thread a time slice of about 3 ms.
 const SLICE: Duration = Duration::from_micros(1500);
 
-/// However often watching was in vain, a thread still takes one of 2^3 chances.
-const IN_VAIN_MAX: u32 = 3;
-
-/// However often others kept the core, a thread still takes one of 2^6 chances.
+/// However often threads with other work kept the core, one of 2^6 chances is still taken.
 const DEAR_MAX: u32 = 6;
 
 /// What has become of a watch.
@@ -33,13 +30,15 @@ pub enum Watched {
     Came,
     /// It has not come.
     InVain,
-    /// Threads that have other work kept the core for a time slice.
+    /// A thread with other work kept the core for a time slice.
     Dear,
 }
 
 /// Decides whether to watch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Patience {
+    /// However often watching was in vain, one of 2 to the power of this many chances is still taken.
+    in_vain_max: u32,
     /// How often in a row watching was not worth the while, up to a limit.
     failures: u32,
     /// How many chances are left out before the next one is taken.
@@ -47,6 +46,10 @@ pub struct Patience {
 }
 
 impl Patience {
+    pub fn new(in_vain_max: u32) -> Self {
+        Self { in_vain_max, failures: 0, left_out: 0 }
+    }
+
     /// Whether to take this chance to watch.
     pub fn takes_chance(&mut self) -> bool {
         let takes = self.left_out == 0;
@@ -58,7 +61,7 @@ impl Patience {
     pub fn learn(&mut self, watched: Watched) {
         self.failures = match watched {
             Watched::Came => 0,
-            Watched::InVain => (self.failures + 1).min(IN_VAIN_MAX),
+            Watched::InVain => (self.failures + 1).min(self.in_vain_max),
             Watched::Dear => (self.failures + 1).min(DEAR_MAX),
         };
         self.left_out = (1 << self.failures) - 1;
@@ -96,8 +99,7 @@ mod tests {
     use super::*;
 
     /// How many chances are left out before each of these watches.
-    fn left_out<const N: usize>(watched: [Watched; N]) -> [usize; N] {
-        let mut patience = Patience::default();
+    fn left_out<const N: usize>(mut patience: Patience, watched: [Watched; N]) -> [usize; N] {
         watched.map(|watched| {
             let left_out = (0..).take_while(|_| !patience.takes_chance()).count();
             patience.learn(watched);
@@ -108,12 +110,14 @@ mod tests {
     #[test]
     fn what_was_not_worth_the_while_is_left_out_for_a_while() {
         use Watched::{Came, Dear, InVain};
-        assert_eq!(left_out([InVain, InVain, InVain, InVain, InVain, Came, Came]), [0, 1, 3, 7, 7, 7, 0]);
-        assert_eq!(left_out([Dear, Dear, Dear, Dear, Dear, Dear, Dear, Dear]), [0, 1, 3, 7, 15, 31, 63, 63]);
-        assert_eq!(left_out([Dear, Dear, Dear, Dear, InVain, InVain, Came]), [0, 1, 3, 7, 15, 7, 7]);
+        let patience = || Patience::new(3);
+        assert_eq!(left_out(patience(), [InVain, InVain, InVain, InVain, Came, Came]), [0, 1, 3, 7, 7, 0]);
+        assert_eq!(left_out(patience(), [Dear; 8]), [0, 1, 3, 7, 15, 31, 63, 63]);
+        assert_eq!(left_out(patience(), [Dear, Dear, Dear, Dear, InVain, Came]), [0, 1, 3, 7, 15, 7]);
+        assert_eq!(left_out(Patience::new(0), [InVain, Dear, InVain, InVain]), [0, 0, 1, 0]);
     }
 
-    /// What becomes of a watch whose yields take `each`, if what it is for comes with the last of so many.
+    /// What becomes of watching a round that is complete after `comes_with` yields, if a yield takes `each`.
     fn watched(each: Duration, comes_with: u32) -> Watched {
         let (started, yields) = (Instant::now(), Cell::new(0));
         watch_by(

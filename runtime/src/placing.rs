@@ -40,9 +40,10 @@ pub(crate) struct Placing {
     bells: Arc<Bells>,
     /// What was watched last.
     watched: Option<Spot>,
-    /// Of waiting for rounds to be complete.
+    /// For rounds to be complete.
     for_rounds: Patience,
-    /// Of waiting for room for a call.
+    /// For room for a call. A call that finds none goes through the master, so the rank waits again even
+    /// after it has waited in vain.
     for_room: Patience,
 }
 
@@ -77,8 +78,8 @@ impl Placing {
                     board,
                     bells,
                     watched: None,
-                    for_rounds: Patience::default(),
-                    for_room: Patience::default(),
+                    for_rounds: Patience::new(3),
+                    for_room: Patience::new(0),
                 },
                 calls,
             ))
@@ -94,9 +95,7 @@ impl Placing {
     pub fn wait_for_room(&mut self, reduction: ReductionId) {
         let is_cleared = || self.board.is_cleared_for(self.me, reduction);
         if is_cleared() && self.for_room.takes_chance() {
-            let watched = patience::watch(is_cleared);
-            // A call that finds no room goes through the master. So only time slices of others are too dear.
-            self.for_room.learn(if watched == Watched::Dear { watched } else { Watched::Came });
+            self.for_room.learn(patience::watch(is_cleared));
         }
     }
 
@@ -128,7 +127,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Waits for a short while. All that is on the board has to be looked at once more, whatever has become of it.
+    /// Waits for a short while. The rank has to look at the whole board once more, whatever this returns.
     pub fn wait(&self) -> Watched {
         self.board.watch(self.me);
         let watched = patience::watch(|| self.board.stage(self.me, self.spot) == Stage::Open);
