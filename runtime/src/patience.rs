@@ -46,6 +46,7 @@ pub struct Patience {
 }
 
 impl Patience {
+    /// Takes every chance at first.
     pub fn new(in_vain_max: u32) -> Self {
         Self { in_vain_max, failures: 0, left_out: 0 }
     }
