@@ -66,6 +66,9 @@ pub struct Agent {
     untold: Vec<FromAgent>,
     /// Whether more processes are to come.
     expects_more: bool,
+    /// Whether any process has come. It may be forgotten by now.
+    has_come: bool,
+    /// Whether no process has come, and none will.
     is_alone: bool,
     is_done: bool,
     actions: VecDeque<Action>,
@@ -127,7 +130,7 @@ impl Agent {
             Event::MasterStarted(connection) => self.welcome(connection),
             Event::MasterFailed => {
                 self.hosts_master = false;
-                self.is_alone = !self.expects_more && self.processes.is_empty();
+                self.is_alone = !self.expects_more && !self.has_come;
             }
             Event::HungUp(Connection { process, number }) => {
                 if self.processes.get(&process) == Some(&Held::Here(number)) {
@@ -161,7 +164,7 @@ impl Agent {
             Event::MasterLost => self.miss_master(),
             Event::Alone => {
                 self.expects_more = false;
-                self.is_alone = self.processes.is_empty();
+                self.is_alone = !self.has_come;
                 self.seek_master_briefly();
             }
         }
@@ -221,6 +224,7 @@ impl Agent {
     }
 
     fn welcome(&mut self, Connection { process, number }: Connection) {
+        self.has_come = true;
         self.processes.insert(process, Held::Here(number));
         self.connected.insert(process, number);
         self.released.remove(&process);
@@ -416,7 +420,7 @@ impl Agent {
             Way::Unknown => self.is_alone || (!self.expects_more && self.have_all_ended()),
             // Others may read the memory of the dead, and the master says when they do no more.
             Way::Sought => self.is_none_of_others(),
-            // Nobody has come here, and of those who have ended the master was told.
+            // Of the processes that have ended before they came the master was told.
             Way::Open => self.has_others && self.is_alone && !self.hosts_master,
         };
         if is_over && !self.is_done {
@@ -428,8 +432,7 @@ impl Agent {
     /// Says that the process which was to bring the master along does not come, if somebody waits for that. A
     /// program that is none of everfold's waits for no master.
     fn bear_being_masterless(&mut self) {
-        let has_come = !self.processes.is_empty();
-        let is_missed = has_come || (self.has_others && self.has_early_failure);
+        let is_missed = self.has_come || (self.has_others && self.has_early_failure);
         if !self.is_masterless || !is_missed {
             return;
         }

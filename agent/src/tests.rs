@@ -243,6 +243,28 @@ fn an_agent_to_which_nobody_has_come_ends_when_all_is_told() {
     assert_eq!(after(&mut agent, Event::Alone), [], "others may read what it has left");
 }
 
+/// The ranks of a host come back after a pause, and others may need what the host keeps for them.
+#[test]
+fn an_agent_whose_processes_are_all_forgotten_stays() {
+    let mut agent = Agent::among_others();
+    agent.handle(Event::Started(ONE));
+    agent.handle(Event::Hailed(by(ONE)));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    agent.handle(Event::HungUp(by(ONE)));
+    after(&mut agent, Event::Ended(ONE, Ending::Code(1)));
+    assert_eq!(
+        after(&mut agent, Event::Master(ToAgent::Forget { process: ONE })),
+        [Action::Release(ONE), Action::Thin(ONE)]
+    );
+    assert_eq!(after(&mut agent, Event::Alone), [], "its rank may come back");
+    let process = ProcessId { incarnation: everfold_protocol::Incarnation(1), ..ONE };
+    let start = Action::Start { process, origin: None, stands_by: false };
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::Start { process, origin: None })), [start]);
+    after(&mut agent, Event::Ended(process, Ending::Code(1)));
+    assert_eq!(after(&mut agent, Event::Alone), [], "that has not come, but one had before");
+    assert!(after(&mut agent, Event::Master(ToAgent::Farewell)).contains(&Action::Done));
+}
+
 #[test]
 fn where_nobody_is_left_the_master_is_not_looked_for_for_long() {
     let alone = |ending| {

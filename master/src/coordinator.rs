@@ -12,8 +12,8 @@
 //! process only when the connection of that process has broken: behind all messages of the process, and
 //! before the break, as the exit code says more. If only a wrapper has ended, the connection does not break.
 //!
-//! Once a process was declared failed, no round becomes complete: the board is closed. Once a reduction is
-//! over, its mark on the board is removed.
+//! Until a process is declared failed, or calls nothing more, the mark of a reduction is removed once that is
+//! over. From then on no round becomes complete: the board is closed, and marks say nothing.
 
 use alloc::{
     boxed::Box,

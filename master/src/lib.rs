@@ -6,6 +6,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`event`] | events that go in, actions that come out, and notices for watchers |
 //! | [`machine`] | which event means what, and what follows for the job |
 //! | [`deputy`] | the master of a team |
 //! | `agents` | which agents are here, and whose memory they hold |
@@ -24,6 +25,7 @@
 //! | `dissolved` | attempts in teams that were dissolved, and the ranks that were told |
 //! | `scheduler` | which worker is given which task, and when |
 //! | [`condense`] | folds inlined bodies, where each receiver would have to otherwise |
+//! | `lengths` | how long segments are, and which long bodies come inlined, learnt from earlier reductions |
 //! | [`located`] | which components are known to be faulty, and between which hosts reads are slow for it |
 //! | [`lane`] | the tasks of one worker, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take |
@@ -34,6 +36,8 @@
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | [`recovery`] | which recovery meets which death, where ranks come back |
 //! | `handout` | the ranks that copy a result, have it, or lend it |
+//! | `pipeline` | which rank reads which part of a long piece from which host, and when |
+//! | `outcomes` | how reductions have ended, until all ranks have noted that, where ranks come back |
 //! | `apart` | which readers do not reach which owners |
 //! | `tries` | how long a step was tried in vain, and when it is tried again |
 //! | `keepers` | which process keeps which copy, and which one does if that fails |

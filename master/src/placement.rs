@@ -75,11 +75,6 @@ impl Placement {
     }
 }
 
-/// [`Placement::replica_of`] for a single question.
-pub fn replica_of(rank: Rank, members: &[Member]) -> Option<Rank> {
-    Placement::of(members).replica_of(rank)
-}
-
 fn seats(members: &[Member]) -> Vec<Seat> {
     let mut members: Vec<&Member> = members.iter().collect();
     members.sort_unstable();
@@ -193,9 +188,9 @@ mod tests {
 
     #[test]
     fn the_only_member_and_strangers_have_no_keeper() {
-        assert_eq!(replica_of(Rank(0), &on_hosts("a")), None);
-        assert_eq!(replica_of(Rank(9), &on_hosts("ab")), None);
-        assert_eq!(replica_of(Rank(0), &[]), None);
+        assert_eq!(Placement::of(&on_hosts("a")).replica_of(Rank(0)), None);
+        assert_eq!(Placement::of(&on_hosts("ab")).replica_of(Rank(9)), None);
+        assert_eq!(Placement::of(&[]).replica_of(Rank(0)), None);
     }
 
     prop_compose! {

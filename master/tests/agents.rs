@@ -104,7 +104,11 @@ impl Job {
             allow_missing: false,
             trace: false,
         };
-        let data = if rank == 0 { Data::Private } else { window() };
+        self.call(spec, rank)
+    }
+
+    fn call(&mut self, spec: ReductionSpec, rank: u32) -> Vec<Action> {
+        let data = if spec.delivery.root() == Some(Rank(rank)) { Data::Private } else { window() };
         let (reduction, name) = (ReductionId::new("x", 0), "x".into());
         self.say(rank, ToMaster::Contribute(Box::new(Contribution { reduction, name, spec, data })))
     }
@@ -234,6 +238,40 @@ fn a_keeper_that_is_not_asked_any_more_does_not_end_the_search() {
     let done = PartialReady { task, segment, path, data, counters };
     let (_, task) = tasks(job.say(0, ToMaster::PartialReady(done))).pop().expect("then rank 2's");
     assert!(task.sources.iter().any(|source| source.path.contains(Rank(2))), "{task:?}");
+}
+
+/// Nobody is taken to be late at an operation of the application whose time is not known.
+#[test]
+fn others_fold_what_a_rank_whose_contribution_is_missing_was_folding_when_it_died() {
+    let mut job = Job::new();
+    let spec = ReductionSpec {
+        group: Path::range(0, RANKS),
+        delivery: Delivery::All,
+        kind: BodyKind::Object { type_name: "words".to_owned() },
+        order: Order::Arrival,
+        deadline: None,
+        protection: Protection::None,
+        allow_missing: true,
+        trace: false,
+    };
+    job.call(spec.clone(), 0);
+    let (reader, read) = tasks(job.call(spec.clone(), 1)).pop().expect("one of the two reads the other's");
+    let owner = 1 - reader;
+    job.call(spec.clone(), 2);
+    job.call(spec, 3);
+    job.end(2);
+    let (executor, afresh) = tasks(job.end(3)).pop().expect("somebody folds what the two have left");
+    assert_eq!((executor, &afresh.own, afresh.sources.len()), (owner, &Path::empty(), 2));
+    let mut task = Some(read);
+    while let Some(Task { task: number, segment, .. }) = task {
+        let (culprit, suspects, reason) = (process(owner), Path::empty(), String::new());
+        let damaged = TaskFailed { task: number, segment, culprit, suspects, fault: Fault::Damaged, reason };
+        task = tasks(job.say(reader, ToMaster::TaskFailed(damaged))).pop().map(|(_, task)| task);
+    }
+    let (_, reduction) = job.master.reductions().next().expect("it goes on without that contribution");
+    assert!(!reduction.group().contains(Rank(owner)));
+    let (executor, _) = tasks(job.end(owner)).pop().expect("the rank that is left folds it");
+    assert_eq!(executor, reader);
 }
 
 #[test]

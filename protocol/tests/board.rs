@@ -223,6 +223,25 @@ fn a_closed_board_takes_nothing() {
     assert!((0..8).all(|sequence| place(&board, 0, &contribution(0, sequence)).is_none()));
 }
 
+/// Nobody would remove the marks of what comes late, and the clerk would remember all of them.
+#[test]
+fn a_closed_board_is_not_marked() {
+    let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(RANKS, BODY_BYTES));
+    let words: Arc<[AtomicU64]> = words.collect();
+    let seen = || words.iter().map(|word| word.load(SeqCst)).collect::<Vec<u64>>();
+    let mut clerk = Clerk::new(Arc::new(Board::new(words.clone(), RANKS, BODY_BYTES)));
+    let message = |sequence| ToMaster::Contribute(Box::new(contribution(0, sequence)));
+    let unmarked = seen();
+    assert_eq!(clerk.hear(&message(0)), []);
+    assert_ne!(seen(), unmarked, "the master works on it");
+    clerk.close();
+    let closed = seen();
+    assert_eq!(clerk.hear(&message(1)), []);
+    assert_eq!(seen(), closed, "no rank looks for a mark any more");
+    [0, 1].into_iter().for_each(|sequence| clerk.end(ReductionId::new("sum", sequence)));
+    assert_eq!(seen(), closed, "no mark is remembered");
+}
+
 /// A process of rank 1 that comes after another one makes this call.
 fn call_again(board: &Arc<Board<Words>>, call: Contribution) -> Option<Fate<Words>> {
     let mut tickets = Tickets::new(Rank(1), board.clone(), 1 << 10);

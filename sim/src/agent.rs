@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use everfold_agent::{Action, Agent as Machine, Connection, Event};
 use everfold_protocol::{
     ProcessId,
-    message::{FromAgent, Origin},
+    message::{FromAgent, Origin, ToAgent},
 };
 
 use crate::{events::Happening, faults::Reach};
@@ -56,6 +56,8 @@ pub(crate) struct Agent {
     pub standing: Standing,
     /// Whether it has told the master of itself.
     pub has_joined: bool,
+    /// Whether it has heard that the master says nothing more.
+    pub has_lost_master: bool,
     /// What waits until it thaws, if it is frozen.
     pub frozen: Option<Vec<Happening>>,
     machine: Machine,
@@ -77,9 +79,10 @@ pub(crate) enum Standing {
 }
 
 impl Agent {
-    /// An agent that these processes have hailed.
-    pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
-        let mut agent = Self::new(false);
+    /// An agent that these processes have hailed. Where it has a `parent`, and the job has other hosts, that tells it
+    /// when no process is left.
+    pub fn of(processes: impl Iterator<Item = ProcessId>, has_parent: bool) -> Self {
+        let mut agent = Self::around(if has_parent { Machine::among_others() } else { Machine::new(false) });
         agent.be_hailed(processes);
         agent.hear(Event::MasterSought);
         agent
@@ -102,13 +105,10 @@ impl Agent {
         agent
     }
 
-    fn new(expects: bool) -> Self {
-        Self::around(Machine::new(expects))
-    }
-
     fn around(machine: Machine) -> Self {
         let (held, kept) = (BTreeSet::new(), BTreeSet::new());
-        Self { standing: Standing::Lives, has_joined: false, frozen: None, machine, held, kept }
+        let (has_joined, has_lost_master) = (false, false);
+        Self { standing: Standing::Lives, has_joined, has_lost_master, frozen: None, machine, held, kept }
     }
 
     fn be_hailed(&mut self, processes: impl Iterator<Item = ProcessId>) {
@@ -127,6 +127,7 @@ impl Agent {
 
     /// Takes in an event. Returns what it does.
     pub fn hear(&mut self, event: Event) -> Vec<Deed> {
+        self.has_lost_master |= matches!(event, Event::MasterLost | Event::Master(ToAgent::Farewell));
         self.machine.handle(event);
         let mut done = Vec::new();
         while let Some(action) = self.machine.poll_action() {

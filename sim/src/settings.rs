@@ -234,6 +234,12 @@ impl Settings {
         host.checked_rem(self.domains).map(|number| format!("domain {number}"))
     }
 
+    /// Whether each host has a process that has started its ranks, starts them again, and tells the agent when none is
+    /// left.
+    pub(crate) fn has_parents(&self) -> bool {
+        self.returns.is_some() && self.agents && self.has_several_hosts()
+    }
+
     /// The ranks on a host.
     pub(crate) fn ranks_on(&self, host: u64) -> impl Iterator<Item = Rank> {
         (0..self.ranks).map(Rank).filter(move |rank| self.host(*rank) == host)

@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use everfold_protocol::{
-    Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, WindowId,
+    Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex,
+    TaskId, Timestamp, WindowId,
     message::{
-        ByteRange, Contribution, Data, Evidence, Fault, Finished, Header, Learning, Peer, Piece, Place,
-        ToMaster, ToWorker, WindowRef,
+        ByteRange, Contribution, Data, Evidence, Fault, Finished, Header, Learning, Peer, Piece, Place, Task,
+        TaskCounters, ToMaster, ToWorker, WindowRef,
     },
     report::{Refusal, Report},
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -137,6 +138,49 @@ fn a_rank_that_notes_a_result_when_it_is_refused_says_that_it_has() {
     let is_end = |action: &Action| matches!(action, Action::Resolve { end: End::Received(_), .. });
     assert!(actions.iter().any(is_end), "what is noted counts: {actions:?}");
     assert!(actions.contains(&Action::Send(ToMaster::Noted { reduction })), "{actions:?}");
+}
+
+#[test]
+fn a_result_that_is_told_twice_is_taken_in_once() {
+    let reduction = ReductionId::new("sum", 0);
+    let (window, generation, place) = (WindowId(1), Generation(1), Place::Served);
+    let long = Data::Window(WindowRef { window, generation, bytes: 20_000, checksum: None, place });
+    let is_end = |action: &Action| matches!(action, Action::Resolve { end: End::Received(_), .. });
+    for ranks_return in [false, true] {
+        let mut worker = Worker::new(peer(1), 3);
+        let limits = Limits { ranks_return, ..Limits::default() };
+        hear(&mut worker, ToWorker::Welcome { peers: (0..3).map(peer).collect(), limits });
+        worker.handle_event(Timestamp::ZERO, Event::Call(contribution(reduction)));
+        let tell = |worker: &mut Worker| hear(worker, finished(reduction, long.clone(), false));
+        tell(&mut worker);
+        tell(&mut worker);
+        let result = Ok(Collected::Whole(Some(long.clone())));
+        worker.handle_event(Timestamp::ZERO, Event::Collected { reduction, result });
+        if ranks_return {
+            tell(&mut worker);
+            worker.handle_event(Timestamp::ZERO, Event::Noted(reduction));
+        }
+        let actions: Vec<_> = std::iter::from_fn(|| worker.poll_action()).collect();
+        let copies = actions.iter().filter(|action| matches!(action, Action::Collect { .. })).count();
+        let ends = actions.iter().filter(|action| is_end(action)).count();
+        assert_eq!((copies, ends), (1, 1), "ranks return: {ranks_return}: {actions:?}");
+    }
+
+    let mut worker = worker(reduction);
+    let segment = SegmentId { reduction, index: SegmentIndex(0) };
+    let range = ByteRange { start: 0, len: 20_000 };
+    let last = Task { task: TaskId(7), segment, range, own: Path::single(ME.rank), sources: Vec::new() };
+    for _ in 0..2 {
+        let ToWorker::Finished(mut told) = finished(reduction, long.clone(), false) else { unreachable!() };
+        (told.result, told.last, told.beside) = (Vec::new(), Some(last.clone()), false);
+        hear(&mut worker, ToWorker::Finished(told));
+    }
+    let result = Ok((long, TaskCounters::default()));
+    worker.handle_event(Timestamp::ZERO, Event::Executed { task: TaskId(7), result });
+    let actions: Vec<_> = std::iter::from_fn(|| worker.poll_action()).collect();
+    let folds = actions.iter().filter(|action| matches!(action, Action::Execute(_))).count();
+    let ends = actions.iter().filter(|action| is_end(action)).count();
+    assert_eq!((folds, ends), (1, 1), "{actions:?}");
 }
 
 #[test]

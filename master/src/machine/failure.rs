@@ -144,17 +144,18 @@ impl Master {
         let members = &self.desk.members;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
-            let of_group = |those: &[ProcessId]| -> Vec<ProcessId> {
-                those.iter().copied().filter(|it| reduction.group().contains(it.rank)).collect()
-            };
-            let (lost, is_robbed) = (of_group(dead), !of_group(robbed).is_empty());
+            let lost = dead.iter().copied().filter(|it| reduction.group().contains(it.rank));
+            let lost: Vec<ProcessId> = lost.collect();
+            // A rank whose contribution is missing folds those of others all the same, and holds some.
+            let agreed = &reduction.spec().group;
+            let is_hit = dead.iter().chain(robbed).any(|it| agreed.contains(it.rank));
             dead.iter().chain(robbed).for_each(|process| reduction.lose_keeper(*process, members));
             if reduction.lose_collectors(dead, members) {
                 lost.into_iter().for_each(|process| reduction.mourn(self.desk.now, process, members));
                 collecting.push(id);
                 continue;
             }
-            if lost.is_empty() && !is_robbed {
+            if !is_hit {
                 continue;
             }
             match reduction.bereave(self.desk.now, &lost, members) {

@@ -372,16 +372,6 @@ impl Membership {
         }
     }
 
-    /// Declared failed.
-    pub fn failed(&self) -> &Path {
-        &self.failed
-    }
-
-    /// Left in good order, or about to.
-    pub fn leaving(&self) -> &Path {
-        &self.leaving
-    }
-
     /// Why a reduction of `group` cannot complete, given the ranks that have `arrived`.
     pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
         if self.everyone_here() {

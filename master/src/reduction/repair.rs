@@ -39,7 +39,8 @@ use crate::{
 };
 
 impl Reduction {
-    /// Takes in that all of the `dead` died at once.
+    /// Takes in that all of the `dead`, who are of the group, died at once. What has gone with others is put
+    /// together again, too.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.

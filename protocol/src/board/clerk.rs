@@ -20,7 +20,8 @@ pub type Taken = (Rank, Contribution);
 #[derive(Debug)]
 pub struct Clerk<M> {
     board: Arc<Board<M>>,
-    /// The reductions that the master works on: ranks that come later contribute in messages.
+    /// The reductions that the master works on: ranks that come later contribute in messages. None once the
+    /// board is closed.
     marked: BTreeSet<ReductionId>,
     /// The cells when it looked last.
     seen: [Word; CELLS],
@@ -81,6 +82,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
     /// Not everybody will contribute any more: from now on, all contribute in messages.
     pub fn close(&mut self) -> Found {
         self.board.closed().store(1, SeqCst);
+        self.marked.clear();
         self.clear()
     }
 
@@ -102,9 +104,10 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         taken
     }
 
-    /// Returns whether it was not marked.
+    /// Returns whether it was not marked. On a closed board all count as marked.
     fn mark(&mut self, reduction: ReductionId) -> bool {
-        let is_new = self.marked.insert(reduction);
+        let is_open = self.board.closed().load(SeqCst) == 0;
+        let is_new = is_open && self.marked.insert(reduction);
         if is_new {
             self.board.mark(reduction).fetch_add(1, SeqCst);
         }

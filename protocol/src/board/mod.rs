@@ -53,7 +53,9 @@ use self::{
 use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Rounds at a time. The calls of one name use two cells in turn. A rank that calls the next but one has seen
-/// the next round complete, and a rank contributes to that only when it has left this one.
+/// the next round complete, and a rank that awaits its calls contributes to that only when it has left this
+/// one. If a rank does not, its cell may still be taken: then the call waits a moment for room, and goes to
+/// the master if there is none.
 pub const CELLS: usize = 32;
 
 /// How long a round stays incomplete at most until the master looks, and twice that until it takes it.

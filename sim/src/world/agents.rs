@@ -91,11 +91,18 @@ impl World {
                 Deed::Release(process) => self.release_but_kept(host, process),
                 Deed::Masterless => self.end_ranks_without_master(host),
                 Deed::CallOff => self.call_off(),
-                Deed::Finish => self.hang_up_on_master_before_the_job(host),
+                Deed::Finish => self.finish_agent(host),
                 Deed::HangUp => self.end_those_who_look_for_the_master(host),
                 Deed::SeekMasterBriefly => self.seek_master_briefly(host),
             }
         }
+    }
+
+    /// Lets an agent end that has nothing more to do. A job that goes on needs all of its agents.
+    fn finish_agent(&mut self, host: u64) {
+        let goes_on = self.settings.early_ends.is_empty() && !self.agents[&host].has_lost_master;
+        assert!(!goes_on, "the agent of host {host} ends before the job does");
+        self.hang_up_on_master_before_the_job(host);
     }
 
     /// Lets the agent of a process see that this is connected no longer. It may live on.

@@ -445,7 +445,7 @@ fn agents(settings: &Settings) -> BTreeMap<u64, Agent> {
     let ranks = (0..settings.ranks).map(Rank).filter(|rank| settings.agents || rank.0 == 0);
     let hosts = ranks.map(|rank| settings.host(rank)).chain(settings.spares());
     let agent = |host| match settings.early_ends.is_empty() {
-        true => Agent::of(of(host)),
+        true => Agent::of(of(host), settings.has_parents()),
         false => early::agent(settings, host),
     };
     hosts.map(|host| (host, agent(host))).collect()

@@ -57,6 +57,13 @@ impl Worker {
         let Some(local) = self.reductions.get_mut(&reduction).filter(is_open) else {
             return;
         };
+        // A result that is told again is taken in once. That a reduction is over ends it all the same.
+        let has_result = last.is_some() || !result.is_empty();
+        if has_result
+            && matches!(local.state, State::Folding { .. } | State::Collecting { .. } | State::Noting(_))
+        {
+            return;
+        }
         self.learnt.hear(&local.spec, learning);
         local.is_timed = learning.asks;
         if !report.survived.is_empty() && matches!(local.state, State::Running) {
