@@ -195,6 +195,7 @@ impl Share {
         let longest = parts.iter().map(|part| part.range.len).max().unwrap_or(0);
         let ahead = (AHEAD_BYTES / longest.max(1)).clamp(1, AHEAD_MAX);
         let mut fetched = pin!(stream::iter(parts).map(fetch).buffered(ahead as usize));
+        let mut copying = Copying::default();
         while let Some((Piece { range, process, .. }, bytes)) = fetched.try_next().await? {
             let progress = |done: bool| {
                 let mut progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,14 +204,7 @@ impl Share {
             };
             if let Some(bytes) = bytes {
                 progress(false);
-                let target = target.clone();
-                let copy = move || copy(&bytes, &target, range, process);
-                if range.len as usize <= ON_THE_SPOT_BYTES {
-                    copy()?;
-                } else {
-                    let copied = tokio::task::spawn_blocking(copy).await;
-                    copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
-                }
+                copying.put(bytes, target, range, process).await?;
             }
             progress(true);
         }
@@ -236,8 +230,41 @@ impl Array {
     }
 }
 
+/// Copies parts of a result to their places.
+#[derive(Default)]
+pub(super) struct Copying {
+    /// Bytes that this thread has copied since it did something else last.
+    on_the_spot: u64,
+}
+
+impl Copying {
+    /// Copies what `process` has sent to its place in `target`: on this thread if it is short.
+    pub async fn put(
+        &mut self,
+        bytes: Fetched,
+        target: &Arc<Buffer>,
+        range: ByteRange,
+        process: ProcessId,
+    ) -> Result<(), ExecutionError> {
+        let target = target.clone();
+        let copy = move || copy(&bytes, &target, range, process);
+        if range.len as usize > ON_THE_SPOT_BYTES {
+            let copied = tokio::task::spawn_blocking(copy).await;
+            return copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)));
+        }
+        copy()?;
+        self.on_the_spot += range.len;
+        // Meanwhile this thread answers no pings and serves no reads.
+        if self.on_the_spot >= AHEAD_BYTES {
+            self.on_the_spot = 0;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
 /// Copies what `process` has sent to its place in `target`.
-pub(super) fn copy(
+fn copy(
     bytes: &Fetched,
     target: &Arc<Buffer>,
     range: ByteRange,

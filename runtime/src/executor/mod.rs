@@ -219,8 +219,8 @@ impl Share {
         }
     }
 
-    /// Closes all windows of this share.
+    /// Closes all windows of this share. A task that goes on shows nothing any more.
     pub fn release(&self) {
-        self.shown.release(|_| true);
+        self.shown.close();
     }
 }

@@ -21,9 +21,9 @@ use futures::{
 };
 
 use super::{
-    Kind, NoWindow, ON_THE_SPOT_BYTES, Returned, Share,
+    Kind, NoWindow, Returned, Share,
     array::handed_back,
-    collect::{AHEAD_BYTES, AHEAD_MAX, PART_BYTES, copy},
+    collect::{AHEAD_BYTES, AHEAD_MAX, Copying, PART_BYTES},
     covered::Covered,
     fold::scratch,
 };
@@ -247,16 +247,11 @@ impl Share {
             Ok::<_, ExecutionError>((part, bytes))
         };
         let mut fetched = pin!(stream::iter(parts).map(fetch).buffer_unordered(ahead as usize));
+        let mut copying = Copying::default();
         while let Some((Part { piece, at }, bytes)) = fetched.try_next().await? {
-            let (target, process, len) = (target.clone(), piece.process, piece.range.len);
-            let copy = move || copy(&bytes, &target, ByteRange { start: at, len }, process);
-            if len as usize <= ON_THE_SPOT_BYTES {
-                copy()?;
-            } else {
-                let copied = tokio::task::spawn_blocking(copy).await;
-                copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
-            }
-            row.take_in(ByteRange { start: at, len });
+            let range = ByteRange { start: at, len: piece.range.len };
+            copying.put(bytes, target, range, piece.process).await?;
+            row.take_in(range);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What of a share peers can read.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use everfold_protocol::message::{Data, WindowRef};
@@ -15,18 +15,29 @@ use crate::memory::{
 #[derive(Debug)]
 pub(super) struct Shown {
     pub windows: Arc<Windows>,
-    open: Mutex<Vec<WindowRef>>,
+    /// The windows that are open; none are any more once this is closed.
+    open: Mutex<Option<Vec<WindowRef>>>,
     inline_bytes_max: u64,
 }
 
 impl Shown {
     pub fn new(windows: Arc<Windows>, inline_bytes_max: u64) -> Self {
-        Self { windows, open: Mutex::default(), inline_bytes_max }
+        Self { windows, open: Mutex::new(Some(Vec::new())), inline_bytes_max }
     }
 
+    /// Opens a window.
+    ///
+    /// # Errors
+    /// There is none left, or this is closed: a task may go on after the reduction has ended.
     pub fn publish(&self, content: Content) -> Result<Data, NoWindow> {
         let window = self.windows.publish(content).ok_or(NoWindow)?;
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(window.clone());
+        match &mut *self.lock() {
+            Some(open) => open.push(window.clone()),
+            None => {
+                self.windows.release(&window);
+                return Err(NoWindow);
+            }
+        }
         Ok(Data::Window(window))
     }
 
@@ -61,12 +72,40 @@ impl Shown {
 
     /// Closes the windows that `which` accepts.
     pub fn release(&self, which: impl Fn(&WindowRef) -> bool) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|window| {
-            let release = which(window);
-            if release {
-                self.windows.release(window);
-            }
-            !release
+        self.lock().iter_mut().for_each(|open| {
+            open.retain(|window| {
+                let release = which(window);
+                if release {
+                    self.windows.release(window);
+                }
+                !release
+            });
         });
+    }
+
+    /// Closes all windows. From now on none is opened.
+    pub fn close(&self) {
+        let open = self.lock().take();
+        open.into_iter().flatten().for_each(|window| self.windows.release(&window));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<WindowRef>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_task_shows_after_the_end_of_its_reduction_is_closed_at_once() {
+        let shown = Shown::new(Arc::new(Windows::new(None)), 0);
+        let show = || shown.publish(Content::Encoded(Bytes::from_static(b"long")));
+        assert!(show().is_ok());
+        assert_eq!(shown.windows.len(), 1);
+        shown.close();
+        assert_eq!(show(), Err(NoWindow));
+        assert!(shown.windows.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use everfold_protocol::{
     report::Refusal,
     seal::{KEY_BYTES, Seal},
 };
-use everfold_storage::vault::{Options, Owner, Part, Vault};
+use everfold_storage::vault::{Extent, Options, Owner, Part, Vault};
 use everfold_worker::machine::End;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
@@ -92,19 +92,36 @@ fn find(files: [File; 2]) -> Option<Found> {
     Some(Found { generation: remembered.generation.0, parts, outcomes: outcomes.collect() })
 }
 
+/// What is found in a copy of a vault that had this extent.
+fn find_copy(log: &ResultLog, extent: Extent) -> Option<Found> {
+    let mut bytes = vec![0; extent.bytes as usize];
+    assert!(log.read_raw(extent, 0, &mut bytes).unwrap());
+    let files = own_files().unwrap();
+    files[0].write_all_at(&bytes, 0).unwrap();
+    find(files)
+}
+
 /// What is to be there after each call.
 fn expected() -> Vec<Found> {
     let log = ResultLog::open(own_files().unwrap(), JOB, process(), BYTES_MAX).unwrap();
     let after = |at| {
         call(&log, at);
-        let extent = log.extent();
-        let mut bytes = vec![0; extent.bytes as usize];
-        assert!(log.read_raw(extent.generation, 0, &mut bytes).unwrap());
-        let files = own_files().unwrap();
-        files[0].write_all_at(&bytes, 0).unwrap();
-        find(files).unwrap()
+        find_copy(&log, log.extent()).unwrap()
     };
     (0..CALLS.len()).map(after).collect()
+}
+
+#[test]
+fn a_copy_ends_where_the_log_ended_although_more_is_noted_meanwhile() {
+    let expected = expected();
+    for (at, expected) in expected.iter().enumerate() {
+        let log = ResultLog::open(own_files().unwrap(), JOB, process(), BYTES_MAX).unwrap();
+        (0..=at).for_each(|at| call(&log, at));
+        let extent = log.extent();
+        let later = ReductionId::new("later", 0);
+        log.note(later, 0, &End::Refused(Refusal::EmptyGroup), &[9; 30]).unwrap();
+        assert_eq!(find_copy(&log, extent).as_ref(), Some(expected), "after call {at}");
+    }
 }
 
 /// Copies a vault to an agent, to which so many bytes come. Returns how many there were, and what is in the

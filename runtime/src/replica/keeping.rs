@@ -184,7 +184,7 @@ impl Replica {
                     return Ok(false);
                 }
                 let mut mark = vec![0; MARK_BYTES];
-                if !log.read_raw(extent.generation, 0, &mut mark)? {
+                if !log.read_raw(extent, 0, &mut mark)? {
                     return Ok(false);
                 }
                 let mut patches = vec![Patch { half, offset: 0, bytes: mark.into() }];
@@ -210,7 +210,7 @@ impl Replica {
         let mut offset = range.start;
         while offset < range.end {
             let mut bytes = vec![0; (range.end - offset).min(CHUNK_BYTES as u64) as usize];
-            if !log.read_raw(extent.generation, offset, &mut bytes)? {
+            if !log.read_raw(extent, offset, &mut bytes)? {
                 return Ok(false);
             }
             let next = offset + bytes.len() as u64;

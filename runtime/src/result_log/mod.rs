@@ -345,17 +345,20 @@ impl ResultLog {
         self.lock().vault.extent()
     }
 
-    /// Fills `buffer` with bytes of the vault from `offset` on, if this generation is still in force. Returns
-    /// whether it is.
+    /// Fills `buffer` with bytes of the vault from `offset` on, as they were when it had this `extent`, if its
+    /// generation is still in force. Returns whether it is.
     ///
     /// # Errors
     /// The system says why not.
-    pub fn read_raw(&self, generation: Generation, offset: u64, buffer: &mut [u8]) -> Result<bool, LogError> {
+    pub fn read_raw(&self, extent: Extent, offset: u64, buffer: &mut [u8]) -> Result<bool, LogError> {
         let inner = self.lock();
-        if inner.vault.generation() != generation {
+        if inner.vault.generation() != extent.generation {
             return Ok(false);
         }
         inner.vault.read_raw(offset, buffer)?;
+        // There the log ended, which a zero says. An outcome that was noted since lies behind it.
+        let end = (extent.bytes - 1).checked_sub(offset).and_then(|end| usize::try_from(end).ok());
+        end.and_then(|end| buffer.get_mut(end)).into_iter().for_each(|byte| *byte = 0);
         Ok(true)
     }
 
