@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -10,13 +10,14 @@ use std::{
 use everfold::launch::{JobEvent, Watcher};
 use everfold_lab::{EventLine, Failure, note};
 
-/// What writes the events of a job to `path`, each when it happens.
+/// What adds the events of a job to `path`, each when it happens. Hosts may share the file, so that none of them
+/// may empty it.
 ///
 /// # Errors
-/// The file cannot be made.
+/// The file cannot be added to.
 pub fn write_to(path: &Path) -> Result<Watcher, Failure> {
     let failure = |error| Failure::new(format!("cannot write events to {}: {error}", path.display()));
-    let log = Mutex::new(Log { path: path.to_owned(), file: Some(File::create(path).map_err(failure)?) });
+    let log = Mutex::new(Log::open(path).map_err(failure)?);
     Ok(Watcher::new(move |event| log.lock().unwrap_or_else(PoisonError::into_inner).write(event)))
 }
 
@@ -27,6 +28,11 @@ struct Log {
 }
 
 impl Log {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().append(true).create(true).open(path)?;
+        Ok(Self { path: path.to_owned(), file: Some(file) })
+    }
+
     fn write(&mut self, event: JobEvent) {
         let Some(file) = &mut self.file else { return };
         // In one piece: somebody may be reading.
@@ -34,5 +40,24 @@ impl Log {
             note!("everfold: cannot write events to {}: {error}; there will be no more", self.path.display());
             self.file = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_share_a_file_lose_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("events");
+        let mut first = Log::open(&path).unwrap();
+        first.write(JobEvent::Begun);
+        let mut second = Log::open(&path).unwrap();
+        second.write(JobEvent::RolledBack { to: None });
+        first.write(JobEvent::Begun);
+        let lines = EventLine::read_all(&std::fs::read_to_string(&path).unwrap());
+        let events: Vec<JobEvent> = lines.into_iter().map(|line| line.event).collect();
+        assert_eq!(events, [JobEvent::Begun, JobEvent::RolledBack { to: None }, JobEvent::Begun]);
     }
 }

@@ -51,7 +51,7 @@ pub struct Run {
     /// How the processes read each other's memory.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
-    /// End with 0 although signals have killed some processes, if all others end well.
+    /// End with 0 although signals have killed some processes, if all others end well. On one host at least one has to.
     #[arg(long)]
     survive_deaths: bool,
     /// The file that chooses what is done about processes that die; `everfold recovery check --help` shows
@@ -79,7 +79,7 @@ pub struct Run {
     /// Go on from the newest complete checkpoint in this directory, and save there [env: EVERFOLD_RESUME].
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints", conflicts_with = "checkpoints")]
     resume: Option<PathBuf>,
-    /// Write events of the job to this file, a line of JSON each: starts of processes here, rollbacks, and on
+    /// Add events of the job to this file, a line of JSON each: starts of processes here, rollbacks, and on
     /// the first host the news that the ranks hear.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,

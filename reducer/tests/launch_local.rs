@@ -290,6 +290,9 @@ fn a_job_that_survives_deaths_ends_as_the_others_do() {
     let two_die = "case $EVERFOLD_RANK in 1|3) kill -KILL $$;; esac";
     assert_eq!(ended(two_die), (0, vec![killed(1), killed(3)]), "they are named all the same");
     assert_eq!(ended("[ $EVERFOLD_RANK != 0 ] || kill -KILL $$"), (0, vec![killed(0)]), "rank 0 is no other");
+    let (code, mut named) = ended("kill -KILL $$");
+    named.sort();
+    assert_eq!((code, named), (137, [0, 1, 2, 3].map(killed).to_vec()), "nobody survives");
     let one_fails = "case $EVERFOLD_RANK in 1) kill -KILL $$;; 2) exit 7;; esac";
     let failed = "everfold: rank 2 exited with code 7".to_owned();
     assert_eq!(ended(one_fails), (7, vec![killed(1), failed]), "who says that it has failed is heard");

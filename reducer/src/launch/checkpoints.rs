@@ -9,10 +9,12 @@ use everfold_protocol::JobId;
 use everfold_runtime::launch::{Checkpoints, Local, Rollback, environment};
 use everfold_storage::directory::{Directory, DirectoryError};
 
+use super::variables::Variables;
 use crate::{
     checkpoint::{Start, Together},
     config::Config,
     error::LaunchError,
+    recovery::Protocol,
 };
 
 /// A directory, and whether the job goes on from what is there.
@@ -23,16 +25,25 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// What the environment says, or else the program. The environment of a job around this one is not meant.
-    pub fn find(config: &Config, resume: Option<&Path>, is_around: bool) -> Self {
-        let variable = |name| std::env::var_os(name).filter(|path| !is_around && !path.is_empty());
-        let named = |name| variable(name).map(PathBuf::from);
-        let (resumed, new) = (named(environment::RESUME), named(environment::CHECKPOINTS));
+    /// What the environment says, or else the program.
+    pub fn find(config: &Config, resume: Option<&Path>, variables: Variables) -> Self {
+        let (resumed, new) = (variables.path(environment::RESUME), variables.path(environment::CHECKPOINTS));
         let said = || resume.or(config.checkpoints()).map(Path::to_owned);
         match (resumed, new) {
             (Some(directory), _) => Self { directory: Some(directory), resumes: true },
             (None, Some(directory)) => Self { directory: Some(directory), resumes: false },
             (None, None) => Self { directory: said(), resumes: resume.is_some() },
+        }
+    }
+
+    /// Whether recoveries and protocol go together with the directory, or with none.
+    fn check(&self, config: &Config) -> Result<(), LaunchError> {
+        match (&self.directory, config.protocol()) {
+            (None, _) if config.rollback().is_some() => Err(LaunchError::RollbackToNowhere),
+            (None, Some(Protocol::Coordinated)) => Err(LaunchError::CoordinatedNowhere),
+            (Some(_), _) if config.ranks_stand_by() => Err(LaunchError::StandbysSave),
+            (Some(_), Some(Protocol::Independent)) => Err(LaunchError::IndependentInDirectory),
+            _ => Ok(()),
         }
     }
 
@@ -43,12 +54,8 @@ impl Choice {
         if config.rollback().is_some() {
             rollbacks.ok_or(LaunchError::NobodyRollsBack)?;
         }
-        let Some(path) = self.directory else {
-            return if config.rollback().is_some() { Err(LaunchError::RollbackToNowhere) } else { Ok(None) };
-        };
-        if config.ranks_stand_by() {
-            return Err(LaunchError::StandbysSave);
-        }
+        self.check(config)?;
+        let Some(path) = self.directory else { return Ok(None) };
         let start = match rollbacks {
             Some(1..) => Start::ResumeIfAny,
             _ if self.resumes => Start::Resume,
@@ -60,12 +67,8 @@ impl Choice {
 
     /// Has `local` start processes that use the directory, after a look at what is there.
     pub fn give(self, local: &mut Local, config: &Config) -> Result<(), LaunchError> {
-        let Some(path) = self.directory else {
-            return if config.rollback().is_some() { Err(LaunchError::RollbackToNowhere) } else { Ok(()) };
-        };
-        if config.ranks_stand_by() {
-            return Err(LaunchError::StandbysSave);
-        }
+        self.check(config)?;
+        let Some(path) = self.directory else { return Ok(()) };
         let directory = std::path::absolute(&path).map_err(|source| DirectoryError::Io {
             action: "find",
             path: path.clone(),
@@ -98,7 +101,9 @@ pub fn use_checkpoints(
     checkpoints: Option<PathBuf>,
     resume: Option<PathBuf>,
 ) -> Result<(), LaunchError> {
-    let config = super::chosen(local.recovery.as_deref(), &Config::default())?;
+    // The file is chosen already.
+    let variables = Variables { are_around: local.recovery.is_some() };
+    let config = super::chosen(variables, local.recovery.as_deref(), &Config::default())?;
     let said = || config.checkpoints().map(Path::to_owned);
     let choice = Choice { resumes: resume.is_some(), directory: resume.or(checkpoints).or_else(said) };
     choice.give(local, &config)

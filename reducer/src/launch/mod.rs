@@ -8,6 +8,7 @@
 #[cfg(feature = "mpi")]
 mod beside_mpi;
 mod checkpoints;
+mod variables;
 
 use std::{
     future::Future,
@@ -35,7 +36,7 @@ pub use everfold_runtime::launch::{
     is_forwarded_to_terminal, local,
 };
 
-use self::checkpoints::Choice;
+use self::{checkpoints::Choice, variables::Variables};
 use crate::{
     checkpoint::{CheckpointPace, Paces},
     config::Config,
@@ -96,7 +97,7 @@ impl Launch {
     }
 
     /// Lets a locally started job end well although signals have killed some of its processes, if all others
-    /// end well.
+    /// end well, and there is one.
     ///
     /// For programs that know how to go on. It covers SIGKILL and crashes, but not a process that exits with a
     /// code of its own, as after a panic or an error.
@@ -216,10 +217,11 @@ where
         |environment: &Environment| launch.environment.is_none() && place::ancestor_at(environment).is_some();
     let is_around = found.as_ref().is_some_and(is_inherited);
     let environment = found.filter(|_| !is_around);
-    let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
-    let placing = Placing::chosen(launch.plan.as_deref(), launch.record.as_deref());
+    let variables = Variables { are_around: is_around };
+    let config = chosen(variables, launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
+    let placing = placing(variables, launch.plan.as_deref(), launch.record.as_deref());
     let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
-    let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
+    let choice = Choice::find(&config, launch.resume.as_deref(), variables);
     let pace = config.pace().map(|name| launch.paces.make(name)).transpose();
     let pace = pace.map_err(|error| Error::from(LaunchError::from(error)))?;
     match environment {
@@ -228,7 +230,7 @@ where
             let _ending = launch.second.clone().map(Ending);
             run(&environment, &config, pace, placing, choice, launch.second, program)
         }
-        None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
+        None => supervise(&launch, is_around, &config, choice).map_err(|error| Error::from(error).into()),
     }
 }
 
@@ -241,18 +243,27 @@ impl Drop for Ending {
     }
 }
 
-/// The configuration; a recovery file takes precedence over the program.
-fn chosen(file: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
-    let file = RecoveryFile::chosen(file)?;
+/// The configuration; a recovery file takes precedence over the program, and the one that the environment names
+/// over the one at `path`.
+fn chosen(variables: Variables, path: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
+    let named = variables.path(environment::RECOVERY);
+    let file = named.as_deref().or(path).map(RecoveryFile::read).transpose()?;
     Ok(file.map_or_else(|| config.clone(), |file| file.apply(config.clone())))
 }
 
-fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), LaunchError> {
+/// The plan that is followed and the profile that is recorded; what the environment names takes precedence.
+fn placing(variables: Variables, plan: Option<&Path>, record: Option<&Path>) -> Result<Placing, PlanError> {
+    let (plan_named, record_named) = (variables.path(environment::PLAN), variables.path(environment::RECORD));
+    Placing::new(plan_named.as_deref().or(plan), record_named.as_deref().or(record))
+}
+
+fn supervise(launch: &Launch, is_nested: bool, config: &Config, choice: Choice) -> Result<(), LaunchError> {
     let program = std::env::current_exe().map_err(LaunchError::NoProgram)?;
     let mut local = Local::new(launch.ranks, program);
     local.arguments = std::env::args_os().skip(1).collect();
     local.transport = launch.transport;
     local.survive_deaths = launch.survive_deaths;
+    local.is_nested = is_nested;
     launch.components.choose(config.detector_names())?;
     local.components = launch.components.clone();
     choice.give(&mut local, config)?;
@@ -306,9 +317,10 @@ impl Session {
     /// there, or a process that has started this one has the same rank. [`Error::Join`] if this process
     /// cannot join, or not all processes of the job do.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
-        let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
-        let config = chosen(None, config)?;
-        let choice = Choice::find(&config, None, false);
+        let variables = Variables { are_around: false };
+        let placing = placing(variables, None, None).map_err(LaunchError::from)?;
+        let config = chosen(variables, None, config)?;
+        let choice = Choice::find(&config, None, variables);
         let pace = config.pace().map(|name| Paces::default().make(name)).transpose();
         Self::enter(environment, &config, pace.map_err(LaunchError::from)?, placing, choice, None)
     }

@@ -4,11 +4,14 @@
 //!
 //! | | is found in |
 //! |---|---|
-//! | number of hosts | `EVERFOLD_HOSTS`, `SLURM_STEP_NUM_NODES`, `SLURM_NNODES`, `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE` |
-//! | this host's index | `EVERFOLD_HOST_INDEX`, `SLURM_NODEID`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `JOB_COMPLETION_INDEX` (Kubernetes) |
+//! | number of hosts | `EVERFOLD_HOSTS`, `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE`, `SLURM_STEP_NUM_NODES`, `SLURM_NNODES` |
+//! | this host's index | `EVERFOLD_HOST_INDEX`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `SLURM_NODEID`, `JOB_COMPLETION_INDEX` (Kubernetes) |
 //! | where they meet | `EVERFOLD_RENDEZVOUS`, or the first node of `SLURM_STEP_NODELIST` or `SLURM_JOB_NODELIST` |
 //! | number of the job | `EVERFOLD_JOB` (hexadecimal), `SLURM_JOB_ID` with `SLURM_STEP_ID`, or else 0 |
 //! | secret | `EVERFOLD_SECRET`, `EVERFOLD_SECRET_FILE` |
+//!
+//! Inside of a job of Slurm, Open MPI's `mpirun` starts its daemons by `srun`. So variables of a step are those of the
+//! daemons, which are not on all hosts: beside variables of Open MPI they do not count.
 //!
 //! Deliberately absent: nothing here reads the environment of the process. [`Hosts::find`] is told what to
 //! look at.
@@ -103,15 +106,19 @@ pub enum HostsError {
 }
 
 const COUNTS: [&str; 5] =
-    ["EVERFOLD_HOSTS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+    ["EVERFOLD_HOSTS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
 const INDICES: [&str; 6] = [
     "EVERFOLD_HOST_INDEX",
-    "SLURM_NODEID",
-    "OMPI_COMM_WORLD_RANK",
+    MPIRUN_RANK,
     "PMIX_RANK",
     "PMI_RANK",
+    "SLURM_NODEID",
     "JOB_COMPLETION_INDEX",
 ];
+/// Set by Open MPI's `mpirun`.
+const MPIRUN_RANK: &str = "OMPI_COMM_WORLD_RANK";
+/// The beginning of the names of variables that `srun` sets for each of its steps.
+const STEP: &str = "SLURM_STEP_";
 
 impl Hosts {
     /// Puts together the options and the variables that `lookup` finds; `None` if the job is on this host
@@ -121,6 +128,8 @@ impl Hosts {
     /// Something is missing or malformed. Nothing is guessed then.
     pub fn find(said: Said, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, HostsError> {
         let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let by_mpirun = lookup(MPIRUN_RANK).is_some();
+        let lookup = |name: &str| lookup(name).filter(|_| !by_mpirun || !name.starts_with(STEP));
         // A launcher's variables count only if several hosts are asked for.
         let asked = said.count.is_some() || said.rendezvous.is_some() || lookup(COUNTS[0]).is_some();
         let expected = "a number of hosts such as 4, or 4:6 with two spare ones";
@@ -245,6 +254,25 @@ mod tests {
             .unwrap();
         assert_eq!((hosts.count, hosts.index, hosts.job), (4, 2, JobId(7 << 32 | 1)));
         assert_eq!(hosts.rendezvous, "tcp:n1:7077");
+    }
+
+    #[test]
+    fn inside_of_a_slurm_job_mpirun_says_which_host_this_is() {
+        let job = [("SLURM_NNODES", "4"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURM_JOB_ID", "7")];
+        // The second host: the first of those where a step has started a daemon.
+        let step = [
+            ("SLURM_STEP_NUM_NODES", "3"),
+            ("SLURM_STEP_NODELIST", "n[2-4]"),
+            ("SLURM_STEP_ID", "5"),
+            ("SLURM_NODEID", "0"),
+        ];
+        let mpirun = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        let said = Said { rendezvous: None, index: None, count: Some(HostCount { count: 4, spares: 0 }) };
+        let second = find(said.clone(), &[&job[..], &step, &mpirun].concat()).unwrap().unwrap();
+        assert_eq!((second.count, second.index, second.rendezvous.as_str()), (4, 1, "tcp:n1:7077"));
+        let first = [("SLURM_NODEID", "0"), ("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        let first = find(said, &[&job[..], &first].concat()).unwrap().unwrap();
+        assert_eq!((first.index, first.job), (0, second.job));
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Drop for AgentThread {
 #[derive(Clone, Debug)]
 pub struct Ends {
     input: mpsc::UnboundedSender<Input>,
-    /// How many processes the system had killed for want of memory when it was looked last.
+    /// How many kills for want of memory were told, or had happened before the first process was started.
     oom_kills: Arc<AtomicU64>,
 }
 
@@ -203,25 +203,32 @@ impl Ends {
 
     /// Takes in how one has ended. A kill for want of memory looks like any other, but the system counts it.
     pub fn ended(&self, process: ProcessId, ending: Ending) {
-        let now = oom_kills();
         let ending = match ending {
-            Ending::Signal(libc::SIGKILL) if self.oom_kills.swap(now, Ordering::Relaxed) < now => {
-                Ending::OutOfMemory
-            }
+            Ending::Signal(libc::SIGKILL) if self.is_for_want_of_memory() => Ending::OutOfMemory,
             ending => ending,
         };
         let _ = self.input.send(Input::Event(Event::Ended(process, ending)));
     }
+
+    /// Whether the system has counted a kill that was not told yet.
+    fn is_for_want_of_memory(&self) -> bool {
+        let now = oom_kills();
+        let next = |told: u64| (told < now).then_some(told + 1);
+        self.oom_kills.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
 }
 
-/// How many processes of this container, or of this machine, the system has killed for want of memory.
+/// How many processes of this control group, or of this machine if that does not count them, the system has killed
+/// for want of memory.
 fn oom_kills() -> u64 {
-    let files = ["/sys/fs/cgroup/memory.events", "/proc/vmstat"];
-    let count = |path: &&str| {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let counted = group.map(|group| format!("/sys/fs/cgroup/{group}/memory.events"));
+    let count = |path: String| {
         let text = fs::read_to_string(path).ok()?;
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     };
-    files.iter().find_map(count).unwrap_or_default()
+    counted.into_iter().chain(["/proc/vmstat".to_owned()]).find_map(count).unwrap_or_default()
 }
 
 /// Makes the system end other processes first if memory is short, where that is allowed.

@@ -16,6 +16,9 @@ pub(super) struct Failures(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     codes: Vec<(ProcessId, u8)>,
+    /// Deaths that are no failures as long as others survive.
+    deaths: Vec<(ProcessId, u8)>,
+    has_survivor: bool,
     /// Of each rank that has come back the first process that counts.
     counting: BTreeMap<Rank, Incarnation>,
 }
@@ -24,6 +27,16 @@ impl Failures {
     /// Takes in that a process has failed.
     pub(super) fn note(&self, process: ProcessId, code: u8) {
         self.lock().codes.push((process, code));
+    }
+
+    /// Takes in that a process was killed, which others are to survive.
+    pub(super) fn note_death(&self, process: ProcessId, code: u8) {
+        self.lock().deaths.push((process, code));
+    }
+
+    /// Takes in that a process has ended well.
+    pub(super) fn note_survivor(&self) {
+        self.lock().has_survivor = true;
     }
 
     /// Takes in that the rank of a process goes on on another host: neither that process counts nor those before.
@@ -45,16 +58,28 @@ impl Failures {
     /// comes last.
     pub(super) fn first(&self) -> Option<u8> {
         let inner = self.lock();
-        let counts = |process: &ProcessId| {
-            inner.counting.get(&process.rank).is_none_or(|first| process.incarnation >= *first)
-        };
-        let counting = || inner.codes.iter().filter(|(process, _)| counts(process));
-        let first = counting().find(|(_, code)| *code != ROLLED_BACK).or(counting().next());
-        first.map(|(_, code)| *code)
+        let counting = || inner.counting_of(&inner.codes);
+        counting().find(|code| *code != ROLLED_BACK).or(counting().next())
+    }
+
+    /// The exit code of the first death that counts, if no process has survived.
+    pub(super) fn first_death(&self) -> Option<u8> {
+        let inner = self.lock();
+        inner.counting_of(&inner.deaths).next().filter(|_| !inner.has_survivor)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// The codes of the processes that count.
+    fn counting_of(&self, ends: &[(ProcessId, u8)]) -> impl Iterator<Item = u8> {
+        let counts = |process: &ProcessId| {
+            self.counting.get(&process.rank).is_none_or(|first| process.incarnation >= *first)
+        };
+        ends.iter().filter(move |(process, _)| counts(process)).map(|(_, code)| *code)
     }
 }
 

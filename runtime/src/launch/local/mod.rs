@@ -54,7 +54,7 @@ mod signals;
 mod start;
 mod supervise;
 
-/// Most processes that one machine is asked to run.
+/// Most processes of a job that is started so, on all hosts together.
 pub const RANKS_MAX: u32 = 4096;
 
 /// The exit code if all went well, but for output that could not be written; `EX_IOERR` of `sysexits.h`.
@@ -84,6 +84,8 @@ pub struct Local {
     /// Whether the exit code is that of the processes which no signal has killed. What ends with an exit code
     /// of its own has something to say, and is heard.
     pub survive_deaths: bool,
+    /// Whether this process belongs to a job itself, whose recovery, plan and profile are not meant for the new one.
+    pub is_nested: bool,
     /// The file that chooses recoveries; without it, the one that our own environment names.
     pub recovery: Option<PathBuf>,
     /// The file of the rules that locate faults; without it, the one that our own environment names, or else
@@ -169,6 +171,7 @@ impl Local {
             prefix: true,
             quiet: false,
             survive_deaths: false,
+            is_nested: false,
             recovery: None,
             rules: None,
             symptoms: None,

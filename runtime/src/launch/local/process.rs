@@ -69,8 +69,10 @@ impl Process {
         let process = async {
             let end = wait(self.child, stops.clone()).await;
             // Before the output is forwarded, which may take its time: the first to fail counts.
-            if end.code != 0 && !(self.may_die && end.is_death) {
-                failures.note(self.id, end.code);
+            match end.code {
+                0 => failures.note_survivor(),
+                code if self.may_die && end.is_death => failures.note_death(self.id, code),
+                code => failures.note(self.id, code),
             }
             ends.ended(self.id, end.ending);
             drop(alive);

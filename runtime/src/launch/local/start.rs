@@ -59,6 +59,11 @@ impl Local {
             Some(pipe) => command.env(terminal::TERMINAL, pipe),
             None => command.env_remove(terminal::TERMINAL),
         };
+        if self.is_nested {
+            for name in [RECOVERY, PLAN, RECORD] {
+                command.env_remove(name);
+            }
+        }
         command
             .args(&self.arguments)
             .envs(environment.variables())

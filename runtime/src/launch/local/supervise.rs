@@ -80,7 +80,9 @@ impl Local {
         let ended_by = outlast(all_ended, signals, orders, notices.clone()).await;
         Ok(match ended_by {
             Some(signal) => 128 + signal as u8,
-            None => failures.first().unwrap_or(0),
+            // Those who survive may be on other hosts.
+            None if self.hosts.is_some() => failures.first().unwrap_or(0),
+            None => failures.first().or(failures.first_death()).unwrap_or(0),
         })
     }
 
@@ -182,6 +184,8 @@ impl Local {
                     ToParent::Masterless => {
                         let notice = "everfold: rank 0 has ended before it joined, so the job cannot begin\n";
                         notices.iter().for_each(|notices| notices.try_send(notice.to_owned()));
+                        // However well it has ended.
+                        failures.note(ProcessId::first(0), 1);
                         is_over = true;
                         attended.values().for_each(Attended::end);
                     }
