@@ -18,7 +18,7 @@ const WATCH: Duration = Duration::from_millis(1);
 
 /// A thread that keeps the core for so long at a time has other work than what is waited for, which is short.
 /// Systems give such a thread a time slice of about 3 ms.
-const SLICE: Duration = Duration::from_micros(1500);
+pub const SLICE: Duration = Duration::from_micros(1500);
 
 /// However often threads with other work kept the core, one of 2^6 chances is still taken.
 const DEAR_MAX: u32 = 6;

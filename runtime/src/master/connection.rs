@@ -73,7 +73,7 @@ impl<M: Serialize + Carry + Send + 'static> Connection<M> {
             let line = self.outlet().register();
             match line {
                 Ok(line) => drop(line.writable().await),
-                // Out of descriptors, most likely.
+                // Out of descriptors or memory, most likely.
                 Err(_) => tokio::time::sleep(descriptors::PAUSE).await,
             }
             self.outlet().go_on();

@@ -113,7 +113,7 @@ impl Memory for Sheltered {
 
 /// Memory that is lent out in ranges.
 pub struct Buffer {
-    /// Behind a lock only to say that no thread touches it while ranges are lent.
+    /// As long as this is a buffer, nobody touches its bytes but through ranges that are lent.
     owner: Box<dyn Memory>,
     start: NonNull<u8>,
     len: usize,

@@ -70,8 +70,8 @@ pub fn outlive(pid: u32, region: &RegionRef) -> io::Result<Ending> {
     let file = mapping::open(pid, region, File::options().read(true).write(true))?;
     let mapping = Mapping::new(&file, Mapping::BLOCKS, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
     let mutex = mapping.lifeline();
-    // SAFETY: its owner has initialised it before it told anyone of its region, and the mapping outlives this
-    // call.
+    // SAFETY: its owner has initialised it before it told the master of its region, and nobody but the master
+    // comes here; the mapping outlives this call.
     let ending = match unsafe { libc::pthread_mutex_lock(mutex) } {
         0 => Ending::Good,
         libc::EOWNERDEAD => Ending::Death,

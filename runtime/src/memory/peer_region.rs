@@ -114,8 +114,8 @@ impl View {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         let start = self.mapping.at(self.offset);
-        // SAFETY: the range is inside the mapping, which this holds; it is not written while its window is
-        // valid (see `super::region`).
+        // SAFETY: the range is inside the mapping, which this holds; any bits are valid bytes, and it is not
+        // written while somebody reads it whose result counts (see `super::region`).
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
     }
 }

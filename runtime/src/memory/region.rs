@@ -7,12 +7,13 @@
 //! because a first touch costs more than folding what is then written.
 //!
 //! # Safety of reading a peer's region
-//! A peer's block is plain memory that the peer could write at any time. It does not: a window is immutable
-//! from its publication to its release (I3), the release comes only after the master has ended the reduction,
-//! and bytes that are read later are dropped because their task is no longer known. A process that leaves in
-//! the middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. State
-//! in the [catalogue] may be replaced while another process reads it, and is then dropped for its checksum.
-//! All types read from a region are plain old data, for which every bit pattern is valid.
+//! A peer's block is plain memory that the peer could write at any time. Its owner does write into open
+//! windows: partials grow in theirs, and results are copied into originals that are shown. But it writes no
+//! range that anybody may read for a task or a result of which the master still knows; what comes of any
+//! other read is dropped (I3). A window's generation tells only of its release and of its next use. A process
+//! that leaves in the middle of a reduction [retires](Region::retire) its region first: the blocks stay as
+//! they are. State in the [catalogue] may be replaced while another process reads it, and is then dropped for
+//! its checksum. All types read from a region are plain old data, for which every bit pattern is valid.
 
 use std::{
     fs, io,
@@ -52,6 +53,8 @@ pub struct Region {
 
 struct Blocks {
     allocator: Allocator,
+    /// Which units are unused and keep their pages, and how many bytes these are.
+    warm: Vec<bool>,
     warm_bytes: u64,
     warm_bytes_max: u64,
     /// Whether all blocks stay as they are.
@@ -78,6 +81,7 @@ impl Region {
         seqlock::open(mapping.generation(catalogue::WHOLE), catalogue::GENERATION);
         let blocks = Blocks {
             allocator: Allocator::new(u32::try_from(units).map_err(io::Error::other)?),
+            warm: vec![false; units],
             warm_bytes: 0,
             warm_bytes_max: WARM_BYTES_MAX,
             retired: false,
@@ -136,9 +140,13 @@ impl Region {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES).max(1)).ok()?;
         let mut blocks = self.lock();
         let allocation = if blocks.retired { None } else { blocks.allocator.allocate(units) }?;
-        blocks.warm_bytes = blocks.warm_bytes.saturating_sub(u64::from(units) * UNIT_BYTES as u64);
+        let first = allocation.offset as usize;
+        let taken = &mut blocks.warm[first..first + units as usize];
+        let warm_units = taken.iter().filter(|&&is_warm| is_warm).count();
+        taken.fill(false);
+        blocks.warm_bytes -= (warm_units * UNIT_BYTES) as u64;
         drop(blocks);
-        let offset = Mapping::BLOCKS + allocation.offset as usize * UNIT_BYTES;
+        let offset = Mapping::BLOCKS + first * UNIT_BYTES;
         Some(Block {
             start: self.mapping.at(offset),
             len: bytes,
@@ -170,7 +178,8 @@ impl Region {
     }
 
     fn give_back(&self, block: &Block) {
-        let bytes = block.units as usize * UNIT_BYTES;
+        let (first, units) = (block.allocation.offset as usize, block.units as usize);
+        let bytes = units * UNIT_BYTES;
         let mut blocks = self.lock();
         if blocks.retired {
             return;
@@ -181,6 +190,7 @@ impl Region {
             let removed = unsafe { madvise(block.start.cast(), bytes, MmapAdvise::MADV_REMOVE) };
             debug_assert!(removed.is_ok());
         } else {
+            blocks.warm[first..first + units].fill(true);
             blocks.warm_bytes += bytes as u64;
         }
         blocks.allocator.free(block.allocation);
@@ -333,6 +343,31 @@ mod tests {
         let block = region.allocate(4096).unwrap();
         assert_eq!(block.offset(), offset);
         assert!(block.bytes().iter().all(|&byte| byte == 0), "fresh pages are zero");
+    }
+
+    #[test]
+    fn only_what_of_a_block_was_warm_makes_room_for_other_pages() {
+        let region = Region::new().unwrap();
+        region.lock().warm_bytes_max = UNIT_BYTES as u64;
+        let peer = PeerRegion::open(std::process::id(), &region.handle()).unwrap();
+        let filled = || {
+            let mut block = region.allocate(UNIT_BYTES).unwrap();
+            block.bytes_mut().fill(9);
+            (block.offset(), block)
+        };
+        let keeps_pages = |offset| {
+            let view = peer.view(offset, UNIT_BYTES as u64).unwrap().unwrap();
+            view.bytes().iter().all(|&byte| byte == 9)
+        };
+        let [(at, first), (beside, second)] = [filled(), filled()];
+        drop(first);
+        let _cold = region.allocate(2 * UNIT_BYTES).unwrap();
+        drop(second);
+        assert!(keeps_pages(at) && !keeps_pages(beside), "a cold block makes no room");
+        let again = region.allocate(UNIT_BYTES).unwrap();
+        assert_eq!(again.offset(), at);
+        drop(again);
+        assert!(keeps_pages(at), "it has made room for itself");
     }
 
     #[test]

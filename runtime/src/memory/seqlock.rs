@@ -1,10 +1,12 @@
-//! A window's generation in shared memory, as a sequence lock: the bytes that a reader has read were valid if
-//! the generation is the same before and after.
+//! A window's generation in shared memory, as a sequence lock: the bytes that a reader has read were those of
+//! the window if the generation is the same before and after.
 //!
-//! The owner writes a window's bytes, then [opens](open) it; it [closes](close) it before it writes or gives
-//! back a byte. A reader asks [`is_open`], reads, and asks [`is_still_open`]. A generation is never used
-//! twice, so that one that was seen twice was there all the time. `runtime/tests/orderings.rs` tries every
-//! order in which two processors may see these steps.
+//! The owner writes a window's bytes, then [opens](open) it; it [closes](close) it before it gives a byte
+//! back, or uses it for something else. A reader asks [`is_open`], reads, and asks [`is_still_open`]. A
+//! generation is never used twice, so that one that was seen twice was there all the time.
+//! `runtime/tests/orderings.rs` tries every order in which two processors may see these steps.
+//!
+//! The lock tells nothing of what the owner writes into an open window: see [`super::region`].
 
 use crate::atomic::{
     AtomicU64,

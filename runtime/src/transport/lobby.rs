@@ -13,7 +13,10 @@ use std::{
 };
 
 use everfold_protocol::{JobId, ProcessId};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     control::{Address, BoxStream, Listener, Origin, Stream, connect_until},
@@ -210,7 +213,10 @@ pub async fn knock_until(
     let mut pause = PAUSE;
     loop {
         let mut stream = connect_until(address, deadline).await?;
-        match handshake::connect(&mut stream, key, job, me, purpose).await {
+        let late =
+            |_| io::Error::new(io::ErrorKind::TimedOut, "who listens there does not finish the handshake");
+        let proving = handshake::connect(&mut stream, key, job, me, purpose);
+        match timeout_at(deadline, proving).await.map_err(late)? {
             Err(HandshakeError::Io(error)) if is_hang_up(&error) && Instant::now() + pause < deadline => {
                 tracing::debug!(%error, "knocking again");
                 tokio::time::sleep(pause).await;
@@ -260,6 +266,16 @@ mod tests {
         drop(lobby.admit(OURS));
         let (mut guest, is_full) = lobby.admit(OURS);
         assert!(!is_full && guest.asked_to_leave.try_recv() == Err(TryRecvError::Empty));
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_is_waited_for_until_the_deadline() {
+        let address = Address::Unix(format!("everfold-test-{}-silent", std::process::id()));
+        let _silent = Listener::bind(&address).await.unwrap();
+        let who = (&Key([1; 32]), JobId(1), ProcessId::first(0));
+        let knocked = knock_until(&address, Instant::now(), who, Purpose::Control).await.map(drop);
+        let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+        assert!(matches!(&knocked, Err(HandshakeError::Io(error)) if is_late(error)), "{knocked:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, socket};
 use tokio::{
     net::{TcpStream, UnixStream, lookup_host},
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -104,23 +104,56 @@ pub(crate) fn is_own(stream: &UnixStream) -> io::Result<()> {
 /// Connects to a listener that may not be there yet, until `deadline`.
 ///
 /// # Errors
-/// What the last attempt said; at once, if that was a [`Stranger`].
+/// What the last attempt said that had an answer, or that there was none; at once, if it was a [`Stranger`].
 pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<BoxStream> {
+    try_until(deadline, || connect(address)).await
+}
+
+/// Tries to connect until `deadline`. A host may answer a try late, or never.
+async fn try_until<S, C: Future<Output = io::Result<S>>>(
+    deadline: Instant,
+    connect: impl Fn() -> C,
+) -> io::Result<S> {
     let mut pause = Duration::from_millis(1);
+    let mut last = io::Error::new(io::ErrorKind::TimedOut, "no answer");
     loop {
-        match connect(address).await {
-            Err(error) if Instant::now() + pause < deadline && Stranger::behind(&error).is_none() => {
+        match timeout_at(deadline, connect()).await {
+            Err(_) => return Err(last),
+            Ok(Err(error)) if Instant::now() + pause < deadline && Stranger::behind(&error).is_none() => {
+                last = error;
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(100));
             }
-            result => return result,
+            Ok(result) => return result,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        cell::Cell,
+        future::{pending, ready},
+    };
+
+    use futures::FutureExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_try_without_an_answer_ends_in_time() {
+        let silent = pending::<io::Result<()>>;
+        assert_eq!(try_until(Instant::now(), silent).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // An answer of an earlier try says more.
+        let tries = Cell::new(0);
+        let refused_at_first = || match tries.replace(tries.get() + 1) {
+            0 => ready(Err(io::Error::from(io::ErrorKind::ConnectionRefused))).left_future(),
+            _ => silent().right_future(),
+        };
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let error = try_until(deadline, refused_at_first).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
 
     #[tokio::test]
     async fn all_addresses_of_a_name_are_tried() {

@@ -8,6 +8,7 @@ use socket2::SockRef;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{outgoing::Outgoing, register};
+use crate::descriptors::is_scarcity;
 
 /// Messages on their way to the other side.
 ///
@@ -21,12 +22,21 @@ pub struct Outlet<M> {
     messages: Vec<M>,
     seal: Seal,
     outgoing: Outgoing,
+    /// What the system was short of when it was to take more, until somebody is told who waits.
+    scarcity: Option<io::Error>,
 }
 
 impl<M: Serialize + Carry> Outlet<M> {
     /// Writes to `socket` what `seal` seals.
     pub fn new(socket: Arc<OwnedFd>, seal: Seal) -> Self {
-        Self { socket, waiting: None, messages: Vec::new(), seal, outgoing: Outgoing::default() }
+        Self {
+            socket,
+            waiting: None,
+            messages: Vec::new(),
+            seal,
+            outgoing: Outgoing::default(),
+            scarcity: None,
+        }
     }
 
     /// Adds a message to those that are sent together.
@@ -60,10 +70,26 @@ impl<M: Serialize + Carry> Outlet<M> {
 
     /// Sends what the connection did not take before.
     pub fn go_on(&mut self) {
-        if let Err(error) = self.outgoing.send(&self.socket) {
-            // Who hears the other side hears of this, too.
-            tracing::debug!(%error, "cannot reach the other side");
-            self.outgoing.clear();
+        let sent = self.outgoing.send(&self.socket);
+        self.take_in(sent);
+    }
+
+    /// Takes in what has become of sending.
+    fn take_in(&mut self, sent: io::Result<bool>) {
+        self.scarcity = None;
+        match sent {
+            Ok(_) => {}
+            // Without these frames the other side would not believe the next ones.
+            Err(error) if is_scarcity(&error) => {
+                tracing::debug!(%error, "trying again");
+                self.scarcity = Some(error);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot reach the other side");
+                self.outgoing.clear();
+                // Who hears the other side hears of this, too.
+                self.close(Shutdown::Both);
+            }
         }
     }
 
@@ -85,8 +111,12 @@ impl<M: Serialize + Carry> Outlet<M> {
     /// Lets the current runtime see when the connection takes more.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says. [Scarcity](is_scarcity) also if it took nothing for that reason: then the
+    /// connection seems ready, and it is time that helps.
     pub fn register(&mut self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+        if let Some(error) = self.scarcity.take() {
+            return Err(error);
+        }
         register(self.waiting()?, Interest::WRITABLE)
     }
 
@@ -95,5 +125,57 @@ impl<M: Serialize + Carry> Outlet<M> {
             Some(waiting) => Ok(waiting),
             none => Ok(none.insert(Arc::new(self.socket.try_clone()?))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, os::unix::net::UnixStream};
+
+    use bytes::Bytes;
+    use everfold_protocol::ProcessId;
+
+    use super::{super::Inlet, *};
+
+    const FRAME_BYTES: u64 = 1 << 20;
+    const MESSAGES: usize = 64;
+
+    /// An outlet with more than its connection takes at once, and the other side.
+    fn blocked() -> (Outlet<Bytes>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut outlet = Outlet::new(Arc::new(ours.into()), Seal::of_strangers());
+        (0..MESSAGES).for_each(|_| outlet.push(Bytes::from(vec![7; 10_000])));
+        let header = Header { job: 1.into(), epoch: 0.into(), sender: ProcessId::first(0) };
+        outlet.send(&header, FRAME_BYTES).unwrap();
+        assert!(outlet.is_blocked(), "it is more than the connection takes");
+        (outlet, theirs)
+    }
+
+    #[tokio::test]
+    async fn what_the_system_is_short_of_memory_for_is_sent_later() {
+        let (mut outlet, theirs) = blocked();
+        outlet.take_in(Err(io::Error::from_raw_os_error(libc::ENOBUFS)));
+        assert!(outlet.is_blocked(), "nothing is left out");
+        assert!(is_scarcity(&outlet.register().unwrap_err()), "who waits makes a pause");
+        drop(outlet.register().unwrap());
+        let inlet = Inlet::new(Arc::new(theirs.into()), Seal::of_strangers());
+        let mut heard = 0;
+        while heard < MESSAGES {
+            outlet.go_on();
+            inlet.hear(FRAME_BYTES, |_, messages: Vec<Bytes>| heard += messages.len()).unwrap();
+        }
+        assert!(!outlet.is_blocked());
+    }
+
+    #[test]
+    fn who_cannot_be_told_is_not_heard_either() {
+        let (mut outlet, mut theirs) = blocked();
+        outlet.take_in(Err(io::Error::from_raw_os_error(libc::EPERM)));
+        assert!(!outlet.is_blocked());
+        theirs.read_to_end(&mut Vec::new()).expect("the connection has ended for the other side");
+        let inlet = Inlet::new(outlet.socket.clone(), Seal::of_strangers());
+        assert!(inlet.hear(FRAME_BYTES, |_, _: Vec<Bytes>| ()).is_err(), "and for this one");
     }
 }

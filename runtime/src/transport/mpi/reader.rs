@@ -17,8 +17,9 @@ use super::{
     PATIENCE,
     raw::{BYTES_MAX, Get, Window},
 };
+use crate::patience::{Patience, SLICE, Watched};
 
-/// How often the thread looks again without a pause, and the longest pause then.
+/// How often the thread looks again and only gives way to others in between, and the longest pause then.
 const LOOKS: u32 = 64;
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
@@ -50,10 +51,13 @@ pub(super) fn read(window: Window, orders: &Receiver<Order>, turns: &AtomicU64) 
     let mut reads: Vec<Read> = Vec::new();
     // How often in a row nothing was done.
     let mut idle = 0u32;
+    // Beside threads with other work, giving way costs a time slice: there it sleeps from the first look on.
+    let (mut patience, mut gives_way) = (Patience::new(0), true);
     loop {
         if reads.is_empty() {
             let Ok(order) = orders.recv() else { return };
             reads.extend(Read::begin(window, order));
+            gives_way = patience.takes_chance();
         }
         loop {
             match orders.try_recv() {
@@ -66,10 +70,19 @@ pub(super) fn read(window: Window, orders: &Receiver<Order>, turns: &AtomicU64) 
         reads = reads.into_iter().filter_map(|read| read.advance(window)).collect();
         turns.fetch_add(1, Relaxed);
         idle = if reads.len() < before { 0 } else { idle + 1 };
+        let looks = if gives_way { LOOKS } else { 0 };
         // MPI wakes nobody up when a read is done.
-        match Duration::from_micros(u64::from(idle.saturating_sub(LOOKS))) {
+        match Duration::from_micros(u64::from(idle.saturating_sub(looks))) {
+            _ if reads.is_empty() && gives_way => patience.learn(Watched::Came),
             _ if reads.is_empty() => {}
-            Duration::ZERO => std::thread::yield_now(),
+            Duration::ZERO if gives_way => {
+                let begun = Instant::now();
+                std::thread::yield_now();
+                if begun.elapsed() >= SLICE {
+                    patience.learn(Watched::Dear);
+                    gives_way = false;
+                }
+            }
             pause => std::thread::sleep(pause.min(PAUSE_MAX)),
         }
     }

@@ -193,7 +193,9 @@ async fn within<T>(
     match patience {
         None => connected.await,
         Some(patience) => {
-            tokio::time::timeout(patience, connected).await.unwrap_or(Err(HandshakeError::TimedOut))
+            let late =
+                |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {patience:?}"));
+            tokio::time::timeout(patience, connected).await.map_err(late)?
         }
     }
 }
@@ -206,5 +208,19 @@ impl OneSidedRead for Tcp {
         range: ByteRange,
     ) -> BoxFuture<'a, Result<Fetched, ReadError>> {
         self.read_at((Owner::Process(peer.process), &peer.address), (window, None), range).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_is_not_made_in_time_is_told_for_what_it_is() {
+        let never = future::pending::<Result<(), HandshakeError>>();
+        let late = within(Some(Duration::from_millis(1)), never).await;
+        let Err(HandshakeError::Io(error)) = &late else { panic!("{late:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "no connection within 1ms");
     }
 }
