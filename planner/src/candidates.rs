@@ -89,6 +89,6 @@ impl Candidates {
 
     /// What checkpoints at these points take together.
     pub fn total_ns(&self, chosen: &[usize]) -> u64 {
-        chosen.iter().map(|&point| self.write_ns[point]).sum()
+        chosen.iter().map(|&point| self.write_ns[point]).fold(0, u64::saturating_add)
     }
 }

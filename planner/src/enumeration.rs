@@ -94,7 +94,7 @@ impl Search<'_> {
         }
         self.complete(next + 1, last_ns, write_ns);
         self.taken.push(next);
-        self.complete(next + 1, next_ns, write_ns + self.candidates.write_ns(next));
+        self.complete(next + 1, next_ns, write_ns.saturating_add(self.candidates.write_ns(next)));
         self.taken.pop();
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 /// How often failures come, and what they cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Law {
-    /// Mean time between two failures, in seconds.
+    /// Mean time between two failures, in seconds; infinite for what never fails.
     pub mtbf_s: f64,
     /// Time after a failure until the program runs again, without reading a checkpoint, in seconds.
     pub restart_s: f64,
@@ -37,6 +37,9 @@ impl Law {
     /// Mean time of a stage that lasts `lasts_s` without failures and begins at a checkpoint that took
     /// `read_write_s`, or at the beginning of the program, with 0.
     pub fn stage_s(&self, read_write_s: f64, lasts_s: f64) -> f64 {
+        if self.mtbf_s == f64::INFINITY {
+            return lasts_s;
+        }
         let restart = libm::exp(self.restart_from_s(read_write_s) / self.mtbf_s);
         self.mtbf_s * restart * libm::expm1(lasts_s / self.mtbf_s)
     }
@@ -71,10 +74,12 @@ mod tests {
 
     #[test]
     fn without_failures_a_plan_takes_its_checkpoints() {
-        let law = Law { mtbf_s: 1e15, ..LAW };
         let candidates = Candidates::from_times(&[(4_000_000_000, 1_000_000_000)], 10_000_000_000);
-        assert!((law.expected_s(&candidates, &[0]) - 11.0).abs() < 1e-9);
-        assert!((law.expected_s(&candidates, &[]) - 10.0).abs() < 1e-9);
+        for mtbf_s in [1e15, f64::INFINITY] {
+            let law = Law { mtbf_s, ..LAW };
+            assert!((law.expected_s(&candidates, &[0]) - 11.0).abs() < 1e-9, "{mtbf_s}");
+            assert!((law.expected_s(&candidates, &[]) - 10.0).abs() < 1e-9, "{mtbf_s}");
+        }
     }
 
     #[test]

@@ -94,6 +94,9 @@ fn ends_s(levels: &[Level], candidates: &[Candidates], chosen: &[Leveled]) -> Ve
 /// Mean time of a stage that lasts `lasts_s` without failures.
 fn stage_s(levels: &[Level], since: &[Since], lasts_s: f64) -> f64 {
     let rate: f64 = levels.iter().map(|level| 1.0 / level.mtbf_s).sum();
+    if lasts_s == 0.0 || rate == 0.0 {
+        return lasts_s;
+    }
     let (fails, passes) = (-libm::expm1(-rate * lasts_s), libm::exp(-rate * lasts_s));
     // From a failure until the stage begins again, for each level, highest first: a failure in a restart
     // makes one of the higher level of the two.
@@ -102,13 +105,17 @@ fn stage_s(levels: &[Level], since: &[Since], lasts_s: f64) -> f64 {
         let restart_s = level.restart_s + since.read_s;
         let (fails, passes) = (-libm::expm1(-rate * restart_s), libm::exp(-rate * restart_s));
         let share = |level: &Level| 1.0 / level.mtbf_s / rate;
-        let same: f64 = levels[..=index].iter().map(share).sum();
-        let higher = levels.iter().zip(&again_s).skip(index + 1);
-        let higher_s: f64 = higher.map(|(level, again_s)| share(level) * again_s).sum();
-        again_s[index] = (fails / rate + passes * since.mean_s + fails * higher_s) / (1.0 - fails * same);
+        let higher = || levels.iter().zip(&again_s).skip(index + 1);
+        let other: f64 = higher().map(|(level, _)| share(level)).sum();
+        let higher_s: f64 = higher().map(|(level, again_s)| share(level) * again_s).sum();
+        // Of all failures, those of this level and of lower ones begin the same restart again.
+        let ends = passes + fails * other;
+        again_s[index] = (fails / rate + passes * since.mean_s + fails * higher_s) / ends;
     }
     let shares = levels.iter().zip(&again_s).map(|(level, again_s)| again_s / level.mtbf_s / rate);
-    fails * (1.0 / rate + shares.sum::<f64>()) / passes
+    let mean_s = fails * (1.0 / rate + shares.sum::<f64>()) / passes;
+    // What is beyond all numbers may be none.
+    if mean_s.is_nan() { f64::INFINITY } else { mean_s }
 }
 
 /// Steps of [`expected_s`] that [`place`] spends at most on changing placements.
@@ -210,7 +217,8 @@ fn place_some(levels: &[Level], candidates: &[Candidates], used: &[usize]) -> Ve
             restart_s: levels[level].restart_s,
             reread: 1.0,
         };
-        let write_ns = |point: usize| written.iter().map(|each| each.write_ns(point)).sum();
+        let write_ns =
+            |point: usize| written.iter().map(|each| each.write_ns(point)).fold(0, u64::saturating_add);
         if place == 0 {
             let points = (0..candidates[0].len()).map(|point| (candidates[0].at_ns(point), write_ns(point)));
             let whole = Candidates::from_times(&points.collect::<Vec<_>>(), candidates[0].end_ns());

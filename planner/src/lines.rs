@@ -44,7 +44,8 @@ impl Wide {
 
 impl Line {
     fn at(&self, place: Wide) -> f64 {
-        self.begin + self.slope.rest * place.rest * power_of_two(self.slope.power + place.power)
+        let power = self.slope.power.saturating_add(place.power);
+        self.begin + self.slope.rest * place.rest * power_of_two(power)
     }
 
     /// Whether this line is less than `other` at a place. Where both are beyond all numbers, the slope decides.

@@ -182,7 +182,7 @@ impl<'a> Planner<'a> {
         for &part in parts {
             let (track, end_s) = self.track(part, wish)?;
             for stop in &track.stops {
-                plan.taken_ns += stop.write_ns - stop.hidden_ns;
+                plan.taken_ns = plan.taken_ns.saturating_add(stop.write_ns - stop.hidden_ns);
                 plan.hidden_ns += stop.hidden_ns;
             }
             plan.tracks.push(track);
@@ -258,7 +258,7 @@ impl<'a> Planner<'a> {
             let hidden_ns = if part == Part::Host { write_ns.min(next_ns - visit.at_ns) } else { 0 };
             // In reach of both neighbours.
             let first = candidates.first_from(next_ns.saturating_sub(apart_ns).max(previous_ns));
-            let end = candidates.first_from((previous_ns + apart_ns).min(next_ns) + 1);
+            let end = candidates.first_from(previous_ns.saturating_add(apart_ns).min(next_ns) + 1);
             stops.push(Stop {
                 point: visit.point.name.clone(),
                 pass: self.profile.passed_before(to),

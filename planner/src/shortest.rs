@@ -38,7 +38,7 @@ pub fn shortest(candidates: &Candidates, apart_ns: u64) -> Result<Vec<usize>, Ga
         let best = *window.front().expect("without a gap, the point before is in reach");
         *before = best.node as u32;
         if node <= count {
-            let value = (best.value.0 + candidates.write_ns(node - 1), best.value.1 + 1);
+            let value = (best.value.0.saturating_add(candidates.write_ns(node - 1)), best.value.1 + 1);
             while window.back().is_some_and(|back| back.value >= value) {
                 window.pop_back();
             }

@@ -19,12 +19,16 @@ use crate::{
 
 /// The points at which checkpoints let the program end soonest on average, and when it does, in seconds.
 pub fn soonest(candidates: &Candidates, law: &Law) -> (Vec<usize>, f64) {
+    // What never fails needs no checkpoints.
+    if law.mtbf_s == f64::INFINITY {
+        return (Vec::new(), candidates.end_ns() as f64 / 1e9);
+    }
     let count = candidates.len();
     let at_ns = |node: usize| if node == 0 { 0 } else { candidates.at_ns(node - 1) };
     let write_s = |node: usize| if node == 0 { 0.0 } else { candidates.write_ns(node - 1) as f64 / 1e9 };
     // When the checkpoint of each point would be written, and the program would end, without failures.
-    let mut done_ns: Vec<u64> =
-        (0..count).map(|point| candidates.at_ns(point) + candidates.write_ns(point)).collect();
+    let done = |point: usize| candidates.at_ns(point).saturating_add(candidates.write_ns(point));
+    let mut done_ns: Vec<u64> = (0..count).map(done).collect();
     done_ns.push(candidates.end_ns());
     let mut places = done_ns.clone();
     places.sort_unstable();
@@ -98,6 +102,21 @@ mod tests {
             let closed = law.stage_s(0.0, best + write_s as f64) / best * candidates.end_ns() as f64 / 1e9;
             assert!((end_s / closed - 1.0).abs() < 0.01, "{end_s} {closed}");
         }
+    }
+
+    #[test]
+    fn what_never_fails_has_no_checkpoints() {
+        let law = Law { mtbf_s: f64::INFINITY, restart_s: 10.0, reread: 1.0 };
+        assert_eq!(soonest(&uniform(5, 100), &law), (vec![], 100.0));
+    }
+
+    #[test]
+    fn checkpoints_beyond_all_programs_do_not_overflow() {
+        let candidates = Candidates::from_times(&[(SECOND, u64::MAX), (2 * SECOND, 1)], 3 * SECOND);
+        let law = |mtbf_s: f64| Law { mtbf_s, restart_s: 1e9, reread: 1.0 };
+        assert_eq!(soonest(&candidates, &law(1.0)).0, [1]);
+        // Exponents are beyond all numbers, too.
+        assert!(soonest(&candidates, &law(1e-20)).0.len() <= 2);
     }
 
     #[test]

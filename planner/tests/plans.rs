@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 use everfold_planner::{
+    levels::{self, Level},
     machine::{Machine, Part},
     plan::{Placement, Plan, PlanError, Planner, Rule, Wish},
     profile::{Point, Profile, Section},
@@ -96,6 +97,38 @@ proptest! {
             prop_assert!(other.is_none_or(|other| soonest <= other * (1.0 + 1e-12)));
         }
     }
+}
+
+#[test]
+fn checkpoints_that_take_longer_than_any_program_do_not_overflow() {
+    let (host_bytes, device_bytes) = (1 << 60, 1);
+    let point = |name: &str, at_ns| Point { name: name.to_owned(), at_ns, host_bytes, device_bytes };
+    let points = vec![point("a", 0), point("b", SECOND)];
+    let section = Section { name: "loop".to_owned(), times: 20, lasts_ns: 2 * SECOND, points };
+    let profile = Profile::new(vec![section]).unwrap();
+    let made = |bytes_per_s: f64, placement, rule, apart_ns| {
+        let (storage_bytes_per_s, bus_bytes_per_s) = (bytes_per_s, bytes_per_s);
+        let machine = Machine { storage_bytes_per_s, bus_bytes_per_s, ..MACHINE };
+        let wish = Wish { placement, rule, apart_ns: Some(apart_ns), offset_ns: 0 };
+        Planner::new(&profile, &machine).unwrap().place(&wish).unwrap()
+    };
+    for rule in [Rule::Nothing, Rule::Cheapest, Rule::Every, Rule::Young, Rule::Daly, Rule::Soonest] {
+        made(1e-9, Placement::Asynchronous, rule, 2 * SECOND);
+        let plan = made(1e-9, Placement::Synchronous, rule, 2 * SECOND);
+        let is_taken = !matches!(rule, Rule::Cheapest | Rule::Every) || plan.taken_ns == u64::MAX;
+        assert!(is_taken, "{plan:?}");
+    }
+    let any_distance = made(1e20, Placement::Synchronous, Rule::Soonest, u64::MAX);
+    assert!(any_distance.tracks[0].stops.len() > 1, "{any_distance:?}");
+
+    // So short a time between failures that no restart ever ends.
+    let level = |mtbf_s: f64| {
+        let (latency_s, bytes_per_s, restart_s) = (1e300, 1e-9, 1e9);
+        Level { name: mtbf_s.to_string(), latency_s, bytes_per_s, restart_s, mtbf_s }
+    };
+    let levels = [1e-3, 0.1, 1.0].map(level);
+    let candidates: Vec<_> = levels.iter().map(|level| level.candidates(&profile)).collect();
+    assert_eq!(levels::place(&levels, &candidates).1, f64::INFINITY);
 }
 
 #[test]

@@ -37,7 +37,8 @@ pub struct Keep<'a, T> {
 /// The outcome of keeping a state: the same at all ranks of the group, but for the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keeping {
-    /// How often this rank has kept something under the name, this time included.
+    /// How often this process has kept something under the name since it was released last, this time
+    /// included. A process that comes back counts from 1 again.
     pub version: u64,
     /// The ranks whose state has a replica on another host: none if all ranks are on one host.
     pub replicated: Path,
@@ -48,7 +49,8 @@ pub struct Keeping {
 pub struct Kept<T> {
     /// The state.
     pub array: Vec<T>,
-    /// How often the rank had kept something under the name by then.
+    /// How often the process of the rank had kept something under the name by then: see
+    /// [`Keeping::version`].
     pub version: u64,
     /// Whether this is the replica, because the host of the rank is lost.
     pub is_replica: bool,
@@ -141,6 +143,10 @@ impl Session {
     ///
     /// A process may keep 1023 states. A state that was replaced once takes twice its length: two copies take
     /// turns, so that a death in the middle leaves the one or the other.
+    ///
+    /// # Cancelling
+    /// Await it to its end between hosts, where it makes several reductions: if its future is dropped, the others wait
+    /// for this rank as long as its process lives.
     ///
     /// # Errors
     /// [`StateError::NoRoom`], [`StateError::NoReplicas`].

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::FileExt, path::Path};
 
 use everfold_protocol::{JobId, Rank};
 use everfold_storage::{
-    directory::{Directory, DirectoryError, Place, Status},
+    directory::{Directory, DirectoryError, Manifest, Place, Status},
     vault::{Fingerprint, Generation, Options, Owner, Vault},
 };
 use tempfile::{TempDir, tempfile};
@@ -53,9 +53,14 @@ fn new() -> (TempDir, Directory) {
     (home, directory)
 }
 
+/// The newest complete generation.
+fn newest_for(directory: &Directory, program: &str, size: u32) -> Result<(Place, Manifest), DirectoryError> {
+    directory.newest_up_to(Generation(u64::MAX), program, size)
+}
+
 /// What all ranks go on from.
 fn restored(directory: &Directory) -> Result<(u64, Vec<Vec<u8>>), DirectoryError> {
-    let (place, manifest) = directory.newest_for(PROGRAM, RANKS)?;
+    let (place, manifest) = newest_for(directory, PROGRAM, RANKS)?;
     let mut values = Vec::new();
     for rank in (0..RANKS).map(Rank) {
         let state = place.open_listed(rank, &manifest)?;
@@ -155,9 +160,9 @@ fn damage_of_a_complete_generation_is_told_and_never_mixed() {
 fn another_program_and_another_size_are_told() {
     let (_home, directory) = new();
     save(&directory, 1, 1);
-    let told = directory.newest_for("other", RANKS).unwrap_err().to_string();
+    let told = newest_for(&directory, "other", RANKS).unwrap_err().to_string();
     assert!(told.contains("\"solver\"") && told.contains("\"other\""), "{told}");
-    let told = directory.newest_for(PROGRAM, 3).unwrap_err().to_string();
+    let told = newest_for(&directory, PROGRAM, 3).unwrap_err().to_string();
     assert!(told.contains("saved by 2 ranks, and this job has 3: start it with 2"), "{told}");
 }
 
@@ -168,7 +173,7 @@ fn where_all_manifests_are_damaged_that_is_told() {
         let place = save(&directory, 1, generation);
         fs::write(place.path().join("manifest"), "of something else").unwrap();
     }
-    let newest = directory.newest_for(PROGRAM, RANKS);
+    let newest = newest_for(&directory, PROGRAM, RANKS);
     assert!(matches!(newest, Err(DirectoryError::Damaged { generation: 2, .. })), "{newest:?}");
     assert!(matches!(directory.check_size(RANKS), Err(DirectoryError::Damaged { generation: 2, .. })));
     directory.check_new().unwrap();
@@ -242,4 +247,48 @@ fn the_newest_generation_stays_and_the_last_that_is_common() {
     let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, ["note.txt"]);
     drop(home);
+}
+
+#[test]
+fn of_two_common_generations_that_of_the_same_job_stays() {
+    let (_home, directory) = new();
+    for jobs in [[1, 2], [2, 1]] {
+        for (saved, job) in (1..).zip(jobs) {
+            let (place, parts) = save_parts(&directory, job, 1);
+            place.complete(PROGRAM, saved, parts).unwrap();
+        }
+        directory.tidy(&save(&directory, 1, 2), Some(Generation(1))).unwrap();
+        let left: Vec<_> = directory.places().unwrap().iter().map(|it| (it.generation.0, it.job.0)).collect();
+        assert_eq!(left, [(1, 1), (2, 1)]);
+        directory.places().unwrap().iter().for_each(|place| place.remove().unwrap());
+    }
+    // A job that has gone on from another one keeps that one's.
+    save(&directory, 1, 1);
+    directory.tidy(&save(&directory, 2, 2), Some(Generation(1))).unwrap();
+    assert_eq!(directory.complete().unwrap().len(), 2);
+}
+
+#[test]
+fn a_new_directory_holds_what_says_so_and_nothing_else() {
+    let (_home, directory) = new();
+    let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["everfold-checkpoints"]);
+    assert!(Directory::create(directory.path()).is_ok() && Directory::open(directory.path()).is_ok());
+}
+
+#[test]
+fn the_lowest_rank_with_a_part_is_found_without_those_that_may_be_elsewhere() {
+    let (_home, directory) = new();
+    let place = directory.place(Generation(1), JobId(1));
+    for rank in [1, 2, 4] {
+        place.write_part(Rank(rank), &vault(1, rank, 1, &[1]).state().unwrap()).unwrap();
+    }
+    let lowest = |elsewhere: &[u32]| -> Vec<u32> {
+        (0..6).filter(|rank| place.is_lowest_here(Rank(*rank), |it| elsewhere.contains(&it.0))).collect()
+    };
+    assert_eq!(lowest(&[]), [1]);
+    assert_eq!(lowest(&[0, 3]), [1]);
+    // It may be here all the same.
+    assert_eq!(lowest(&[1]), [1, 2]);
+    assert_eq!(lowest(&[1, 2]), [1, 2, 4]);
 }

@@ -1,7 +1,11 @@
 //! Profiles for `everfold plan`, and the tables beside them, as anybody may write them.
 
 use everfold_lab::plan::profile::{Described, parse};
-use everfold_planner::text::Text;
+use everfold_planner::{
+    levels,
+    plan::{Placement, Planner, Rule, Wish},
+    text::Text,
+};
 
 use crate::memory::bounded;
 
@@ -9,9 +13,12 @@ use crate::memory::bounded;
 const TABLE: &str = "\n#table\n";
 /// Times in nanoseconds, and sizes, that are exact as they are written.
 const EXACT: u64 = 1 << 50;
+/// So many candidate points are soon placed among, with levels and without.
+const POINTS_MOST: usize = 64;
+const LEVELED_POINTS_MOST: usize = 8;
 
 /// # Panics
-/// If a profile does not come back from what is written of it.
+/// If a profile does not come back from what is written of it, or no checkpoints can be placed in it.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (profile, table) = text.split_once(TABLE).unwrap_or((text, ""));
@@ -32,6 +39,28 @@ pub fn check(data: &[u8]) {
         assert_eq!(again.profile.sections(), sections, "{text}");
     }
     assert_eq!((&again.title, again.machine), (title, *machine), "{text}");
+    place(&described);
+}
+
+/// Places checkpoints by all rules. Whether there is a plan is the profile's matter.
+fn place(described: &Described) {
+    let Described { profile, machine, levels, .. } = described;
+    if profile.len() > POINTS_MOST {
+        return;
+    }
+    let planner = Planner::new(profile, machine).unwrap();
+    for placement in [Placement::Synchronous, Placement::Asynchronous] {
+        for rule in [Rule::Nothing, Rule::Cheapest, Rule::Every, Rule::Young, Rule::Daly, Rule::Soonest] {
+            for (apart_ns, offset_ns) in [(None, 0), (None, 1), (Some(u64::MAX), u64::MAX)] {
+                let _ = planner.place(&Wish { placement, rule, apart_ns, offset_ns });
+            }
+        }
+    }
+    if !levels.is_empty() && profile.len() <= LEVELED_POINTS_MOST {
+        let candidates: Vec<_> = levels.iter().map(|level| level.candidates(profile)).collect();
+        let (_, end_s) = levels::place(levels, &candidates);
+        assert!(end_s >= 0.0, "{levels:?}");
+    }
 }
 
 pub fn samples() -> Vec<Vec<u8>> {

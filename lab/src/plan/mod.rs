@@ -16,7 +16,10 @@ mod table;
 use std::{fs, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand, ValueEnum};
-use everfold_planner::plan::{Placement, Planner, Rule, Wish};
+use everfold_planner::{
+    plan::{Placement, Planner, Rule, Wish},
+    profile::RUN_NS_MOST,
+};
 use everfold_protocol::units;
 
 use self::profile::Described;
@@ -161,7 +164,8 @@ impl Plan {
     }
 
     fn wish(&self) -> Wish {
-        let nanoseconds = |time_s: f64| (time_s * 1e9).round() as u64;
+        // A distance that is longer than any program is no other one.
+        let nanoseconds = |time_s: f64| ((time_s * 1e9).round() as u64).min(RUN_NS_MOST);
         Wish {
             placement: match self.asynchronous && !self.sync {
                 true => Placement::Asynchronous,

@@ -37,7 +37,10 @@ pub fn leveled(described: &Described) -> LeveledPlan {
             pass: described.profile.passed_before(at.point),
             at_ns: visit.at_ns,
             level: levels[at.level].name.clone(),
-            write_ns: candidates[..=at.level].iter().map(|each| each.write_ns(at.point)).sum(),
+            write_ns: candidates[..=at.level]
+                .iter()
+                .map(|each| each.write_ns(at.point))
+                .fold(0, u64::saturating_add),
         }
     });
     LeveledPlan {

@@ -57,7 +57,8 @@ fn row(table: &mut Table, mark: &str, name: &str, plan: &Plan) {
     let each = |show: &dyn Fn(&everfold_planner::plan::Track) -> String| {
         plan.tracks.iter().map(show).collect::<Vec<_>>().join(" / ")
     };
-    let bytes: u64 = plan.tracks.iter().flat_map(|track| &track.stops).map(|stop| stop.bytes).sum();
+    let stops = plan.tracks.iter().flat_map(|track| &track.stops);
+    let bytes = stops.map(|stop| stop.bytes).fold(0, u64::saturating_add);
     let time = |time_ns: u64| show_seconds(time_ns as f64 / 1e9);
     table.add_row([
         mark.to_owned(),
@@ -70,7 +71,7 @@ fn row(table: &mut Table, mark: &str, name: &str, plan: &Plan) {
         show_bytes(bytes as f64),
         time(plan.taken_ns),
         time(plan.hidden_ns),
-        time(plan.run_ns + plan.taken_ns),
+        time(plan.run_ns.saturating_add(plan.taken_ns)),
         show_seconds(plan.expected_s.unwrap_or(f64::INFINITY)),
     ]);
 }
@@ -132,7 +133,7 @@ pub fn levels(described: &Described, plan: &LeveledPlan) -> Table {
     let mut table = columns(&["level", "needed every", "checkpoints", "take", "one every"]);
     for level in &described.levels {
         let stops: Vec<_> = plan.stops.iter().filter(|stop| stop.level == level.name).collect();
-        let takes_ns: u64 = stops.iter().map(|stop| stop.write_ns).sum();
+        let takes_ns = stops.iter().map(|stop| stop.write_ns).fold(0, u64::saturating_add);
         let every_s = plan.run_ns as f64 / 1e9 / stops.len() as f64;
         table.add_row([
             level.name.clone(),

@@ -108,6 +108,13 @@ pub enum CheckpointError {
          Session::checkpoint as often, with the same `now` and `durable`, and between the same reductions of all ranks"
     )]
     NotTogether,
+    /// As [`NotTogether`](Self::NotTogether), after the future of an earlier checkpoint of this rank was dropped
+    /// before its end. Since then this rank counts other calls than the others.
+    #[error(
+        "ranks do not save at the same call, as the future of an earlier checkpoint of this rank was dropped \
+         before its end: await each checkpoint to its end. This job saves none of all ranks any more"
+    )]
+    Dropped,
     /// It is asked to be complete in a directory, and there is none.
     #[error(
         "the checkpoint is to be durable, but the job has no directory of checkpoints: name one by --checkpoints \
@@ -125,6 +132,17 @@ pub enum CheckpointError {
     NothingElsewhere {
         /// The newest complete generation here.
         generation: u64,
+    },
+    /// All ranks have agreed on a generation, and this one does not find it in the directory any more.
+    #[error(
+        "all ranks go on from generation {generation}, and this one finds another one by now, generation \
+         {found}: one job at a time may use a directory. See that no other one does, and start the job again"
+    )]
+    FoundOther {
+        /// What they have agreed on.
+        generation: u64,
+        /// What this rank has found, perhaps of another job.
+        found: u64,
     },
     /// It was to be complete in the directory, and is not. The checkpoint before stays there.
     #[error("generation {generation} is not complete in the directory of checkpoints{}", at(*rank))]

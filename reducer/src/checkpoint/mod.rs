@@ -8,8 +8,7 @@
 //! | `resume` | [`Session::resume`](crate::Session::resume) |
 //! | `contents` | what the parts of a checkpoint are |
 //! | `hook` | what libraries save beside the application |
-//! | `together` | checkpoints of all ranks together, in a directory that outlives the job |
-//! | `vote` | how they agree on when |
+//! | `together` | checkpoints of all ranks together, in a directory that outlives the job; they agree by a [vote](everfold_planner::together::vote) |
 //! | `background` | what is written while the application computes on |
 //! | `interval` | how long after the last checkpoint the next one is due |
 //! | `pace` | who decides that: an interval, or a rule of the program's own |

@@ -32,6 +32,11 @@ impl Session {
     /// Every process calls it once, before its first reduction: calls before the checkpoint are not repeated,
     /// and later calls get the numbers that they had.
     ///
+    /// # Cancelling
+    /// Await it to its end. If its future is dropped before, the other ranks of a job with a directory of
+    /// checkpoints may wait for this one, and what is called next may be answered with what belongs to another
+    /// call. End the process instead.
+    ///
     /// # Errors
     /// [`CheckpointError`]: the checkpoint is damaged, or holds another type, other arrays or other hooks; or
     /// `resume` is called too late.

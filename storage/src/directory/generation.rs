@@ -127,6 +127,14 @@ impl Place {
         of_part(&self.part_path(rank), self.generation.0, error)
     }
 
+    /// Whether the part of `rank` is here, and of no lower rank but of those that may be `elsewhere` by now.
+    pub fn is_lowest_here(&self, rank: Rank, elsewhere: impl Fn(Rank) -> bool) -> bool {
+        let is_here = |rank: Rank| self.part_path(rank).exists();
+        // From above: neighbours mostly share a host.
+        let mut lower = (0..rank.0).rev().map(Rank);
+        is_here(rank) && !lower.any(|lower| !elsewhere(lower) && is_here(lower))
+    }
+
     /// Ranks whose parts are here, with the lengths of their files.
     ///
     /// # Errors
@@ -162,11 +170,7 @@ impl Place {
         let (job, generation, program) = (self.job, self.generation, program.to_owned());
         let manifest = Manifest { job, generation, program, saved_unix_s, parts };
         // Without its parts, the place may have been removed: it does not appear again.
-        let path = self.path.join(MANIFEST);
-        appear(&path, |mut file| {
-            file.write_all(&manifest.encode()).map_err(failed("write", &path))?;
-            file.sync_data().map_err(failed("sync", &path))
-        })
+        put(&self.path.join(MANIFEST), &manifest.encode())
     }
 
     /// What says that this generation is complete; `None` if it is not.
@@ -223,6 +227,14 @@ impl Place {
     }
 }
 
+/// Lets a file with these bytes appear at `path` once all of it is on disk.
+pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), DirectoryError> {
+    appear(path, |mut file| {
+        file.write_all(bytes).map_err(failed("write", path))?;
+        file.sync_data().map_err(failed("sync", path))
+    })
+}
+
 /// Lets a file appear at `path` once `write` has put all of it on disk.
 fn appear(path: &Path, write: impl FnOnce(File) -> Result<(), DirectoryError>) -> Result<(), DirectoryError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -243,6 +255,6 @@ fn appear(path: &Path, write: impl FnOnce(File) -> Result<(), DirectoryError>) -
 }
 
 /// Waits until the disk holds the names in a directory.
-pub(super) fn sync_directory(path: &Path) -> Result<(), DirectoryError> {
+fn sync_directory(path: &Path) -> Result<(), DirectoryError> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(failed("sync", path))
 }

@@ -9,7 +9,7 @@ use everfold_protocol::{JobId, Rank};
 
 use super::{
     error::{DirectoryError, failed},
-    generation::{Generations, Place, TEMPORARY, sync_directory},
+    generation::{Generations, Place, TEMPORARY, put},
     manifest::{Manifest, VERSION},
 };
 use crate::vault::Generation;
@@ -63,11 +63,7 @@ impl Directory {
         if directory.names()?.iter().any(|name| is_other(name)) && !directory.check()? {
             return Err(DirectoryError::NotOurs { path: path.clone() });
         }
-        let marker = path.join(MARKER);
-        let temporary = path.join(format!("{MARKER}.{}{TEMPORARY}", std::process::id()));
-        fs::write(&temporary, format!("{MARKER_TEXT}{VERSION}\n")).map_err(failed("write", &temporary))?;
-        fs::rename(&temporary, &marker).map_err(failed("rename", &temporary))?;
-        sync_directory(path)?;
+        put(&path.join(MARKER), format!("{MARKER_TEXT}{VERSION}\n").as_bytes())?;
         Ok(directory)
     }
 
@@ -183,19 +179,11 @@ impl Directory {
         complete.ok_or_else(|| why().unwrap_or_else(|| DirectoryError::Nothing { path: self.path.clone() }))
     }
 
-    /// The newest complete generation, for a job of this program and size.
+    /// The newest complete generation that is not newer than `most`, for a job of this program and size.
     ///
     /// # Errors
     /// [`DirectoryError::Nothing`], or [`DirectoryError::Damaged`] if all that is there is damaged;
     /// [`DirectoryError::Size`], [`DirectoryError::Program`], and those of [`complete`](Self::complete).
-    pub fn newest_for(&self, program: &str, size: u32) -> Result<(Place, Manifest), DirectoryError> {
-        self.newest_up_to(Generation(u64::MAX), program, size)
-    }
-
-    /// The newest complete generation that is not newer than `most`, for a job of this program and size.
-    ///
-    /// # Errors
-    /// As [`newest_for`](Self::newest_for).
     pub fn newest_up_to(
         &self,
         most: Generation,
@@ -210,7 +198,7 @@ impl Directory {
     /// Refuses to go on from here with a job of another size, or if there is nothing.
     ///
     /// # Errors
-    /// As [`newest_for`](Self::newest_for).
+    /// As [`newest_up_to`](Self::newest_up_to).
     pub fn check_size(&self, size: u32) -> Result<(), DirectoryError> {
         let (_, manifest) = self.newest(Generation(u64::MAX))?;
         let program = manifest.program.clone();
@@ -244,19 +232,19 @@ impl Directory {
 
     /// Removes what is not needed any more now that `newest` is complete here: incomplete generations before
     /// it, and complete ones but for `common`, the last that is complete at all hosts. If that is not known,
-    /// complete ones stay.
+    /// complete ones stay. One job at a time may use the directory: those of another one go, too.
     ///
     /// # Errors
     /// [`DirectoryError::Io`].
     pub fn tidy(&self, newest: &Place, common: Option<Generation>) -> Result<(), DirectoryError> {
         let complete = self.complete()?;
-        let is_kept = |place: &Place| {
-            let mut complete = complete.iter().rev().map(|(place, _)| place);
-            match common {
-                // Of two with one number, the one that was complete last.
-                Some(common) => complete.find(|of| of.generation == common) == Some(place),
-                None => complete.any(|of| of == place),
-            }
+        let complete = || complete.iter().map(|(place, _)| place);
+        // Of several with one number, that of the same job, or else the one that was complete last.
+        let of_common = complete().filter(|of| common == Some(of.generation));
+        let kept = of_common.max_by_key(|of| of.job == newest.job);
+        let is_kept = |place: &Place| match common {
+            Some(_) => kept == Some(place),
+            None => complete().any(|of| of == place),
         };
         let goes = |place: &&Place| place.generation < newest.generation && !is_kept(place);
         self.places()?.iter().filter(goes).try_for_each(Place::remove)

@@ -17,7 +17,7 @@ use super::{
 };
 
 const OWNER: Owner = Owner { job: JobId(0xfeed), rank: Rank(2) };
-const OPTIONS: Options = Options { log_bytes_max: 1 << 20, is_on_disk: false };
+const OPTIONS: Options = Options::in_memory(1 << 20);
 
 /// What a caller does.
 #[derive(Clone, Debug)]
@@ -363,7 +363,7 @@ fn long_values_and_parts_are_torn_like_short_ones() {
         append(&long(4), b"short"),
         append(b"long", &long(5)),
     ];
-    let options = Options { log_bytes_max: 4 << 20, ..OPTIONS };
+    let options = Options::in_memory(4 << 20);
     journal::take();
     let mut bytes = Bytes::default();
     let mut vault = Vault::create(files(&bytes), OWNER, options).unwrap();

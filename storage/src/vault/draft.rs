@@ -30,7 +30,6 @@ pub struct Draft {
     since: Log,
     /// How often the vault had lacked an outcome by then.
     lacks: u64,
-    is_on_disk: bool,
     /// As long as this is there, the vault begins no other checkpoint.
     token: Arc<()>,
 }
@@ -84,7 +83,6 @@ impl Draft {
             stage: Stage::Open,
             since: vault.log,
             lacks: vault.lacks,
-            is_on_disk: vault.options.is_on_disk,
             token: vault.draft.clone(),
         })
     }
@@ -163,16 +161,8 @@ impl Draft {
     /// take memory anew costs more than to write to it.
     fn write_mark(&mut self, log: &Log, last_log_bytes: u64) -> Result<(), VaultError> {
         self.file.cut(log.end() + 1 + last_log_bytes)?;
-        // The disk may not hold the mark before it holds what the mark vouches for.
-        if self.is_on_disk {
-            self.file.sync()?;
-        }
         self.stage = Stage::Sealing;
-        self.file.write(0, &self.mark.encode())?;
-        if self.is_on_disk {
-            self.file.sync()?;
-        }
-        Ok(())
+        self.file.write(0, &self.mark.encode())
     }
 }
 
@@ -246,7 +236,7 @@ mod tests {
         let (mut vault, files) = new();
         let mut draft = vault.begin(b"header").unwrap();
         let end = draft.write_table().unwrap();
-        // As if the disk refused to sync after it.
+        // As if the system refused behind its last byte.
         draft.write_mark(&Log::new(&draft.mark, end), 0).unwrap();
         drop(draft);
         vault.append(b"key", &[]).unwrap();

@@ -49,8 +49,7 @@ pub enum VaultError {
         /// What the second file holds.
         second: Generation,
     },
-    /// What is there is not what was written. Trying again does not help;
-    /// [`Vault::salvage`](super::Vault::salvage) finds what is still whole.
+    /// What is there is not what was written. Trying again does not help.
     #[error("the vault is damaged: {0}")]
     Damaged(Damage),
     /// The result log has no room for this outcome, which was not written. A checkpoint empties the log.

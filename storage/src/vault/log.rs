@@ -18,8 +18,6 @@ pub struct Outcome {
     pub(super) generation: Generation,
     index: usize,
     key: Vec<u8>,
-    /// Where its record begins.
-    at: u64,
     offset: u64,
     bytes: u64,
     value_seed: u64,
@@ -139,7 +137,7 @@ impl Log {
         let value_seed = value_seed(&head.encode(at, self.seed));
         let offset = at + (1 + HEAD_BYTES + key.len()) as u64;
         // How many were before it is not counted.
-        Outcome { generation: self.generation, index: 0, key, at, offset, bytes: value_bytes, value_seed }
+        Outcome { generation: self.generation, index: 0, key, offset, bytes: value_bytes, value_seed }
     }
 
     /// Reads the log from its start to its end, or, with an error, to the first record that is damaged.
@@ -184,7 +182,6 @@ impl Log {
             generation: self.generation,
             index,
             key,
-            at: self.end,
             offset: key_at + head.key_bytes,
             bytes: head.value_bytes,
             value_seed,
@@ -198,16 +195,6 @@ impl Log {
             true => (Vec::new(), Ok(())),
             false => Self { start: earlier.end, ..*self }.read(file),
         }
-    }
-
-    /// Ends the log before `outcome`.
-    pub fn end_before(&mut self, outcome: &Outcome) {
-        self.end = outcome.at;
-    }
-
-    /// Gives up what lies behind its end.
-    pub fn give_up_rest(&self, file: &mut HalfFile) -> Result<(), VaultError> {
-        file.write(self.end, &[UNSEALED])
     }
 }
 

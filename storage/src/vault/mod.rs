@@ -1,14 +1,13 @@
 //! What a rank needs in order to come back after its process has died: its last checkpoint, and the outcomes
 //! of reductions that it has seen since, the *result log*.
 //!
-//! The process of the rank writes both into two files that outlive it: mostly memfds, which the agent of the
-//! host keeps open and hands to the next incarnation of the rank; or files on disk, in a directory that
-//! outlives the job. Each of the two, a [`Half`], holds one generation: a checkpoint and the log behind it.
-//! The next checkpoint goes into the other half.
+//! The process of the rank writes both into two files that outlive it: memfds, which the agent of the host
+//! keeps open and hands to the next incarnation of the rank. Each of the two, a [`Half`], holds one
+//! generation: a checkpoint and the log behind it. The next checkpoint goes into the other half.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `opening` | which generation is in force; what of a damaged vault is whole |
+//! | `opening` | which generation is in force |
 //! | `draft` | a checkpoint while it is being written |
 //! | `state`, `log` | checkpoints and outcomes as they are read; appending |
 //! | `stream` | outcomes out of the bytes of a log, as they come from elsewhere |
@@ -33,7 +32,7 @@
 //! - The log has a limit (I12), and over it a call says so.
 //!
 //! A death at any byte is harmless. A bit that has changed is told when it is read, and an older generation
-//! is never taken for a damaged newer one unless [`Vault::salvage`] is asked to.
+//! is never taken for a damaged newer one.
 //!
 //! # Layout
 //! All integers are little-endian, all checksums are xxh3. A half:
@@ -180,12 +179,7 @@ impl Vault {
     /// [`VaultError::Io`].
     pub fn create(files: [File; 2], owner: Owner, options: Options) -> Result<Self, VaultError> {
         let mut halves = opening::halves(files)?;
-        for file in &mut halves {
-            file.cut(0)?;
-            if options.is_on_disk {
-                file.sync()?;
-            }
-        }
+        halves.iter_mut().try_for_each(|file| file.cut(0))?;
         let mut vault = Self::of(halves, owner, options, Half::Second, Log::NONE);
         let beginning = Draft::begin(&mut vault, Half::First, Generation::BEGINNING, b"")?;
         vault.seal(beginning)?;
@@ -269,17 +263,7 @@ impl Vault {
     pub fn forbid(&mut self) -> Result<(), VaultError> {
         self.settle()?;
         self.lacks += 1;
-        let file = &mut self.halves[self.in_force as usize];
-        file.write(SEAL_AT, &[LACKING])?;
-        if self.options.is_on_disk { file.sync() } else { Ok(()) }
-    }
-
-    /// Waits until the disk holds all outcomes that were appended. Files in memory have nothing to wait for.
-    ///
-    /// # Errors
-    /// [`VaultError::Io`]. Which of them the disk holds is not known then.
-    pub fn sync(&self) -> Result<(), VaultError> {
-        if self.options.is_on_disk { self.file().sync() } else { Ok(()) }
+        self.halves[self.in_force as usize].write(SEAL_AT, &[LACKING])
     }
 
     /// Fills `buffer` with a part of the checkpoint in force.

@@ -5,16 +5,13 @@ use std::os::unix::fs::FileExt;
 use everfold_protocol::{JobId, Rank};
 use everfold_storage::vault::{Damage, Generation, Half, Owner, Piece, Vault, VaultError};
 
-use super::{
-    OPTIONS, OWNER, SEAL_AT, VERSION_AT, again, append, bytes, empty, filled, flip, memory, open, outcomes,
-    salvage, small,
-};
+use super::{OPTIONS, OWNER, SEAL_AT, VERSION_AT, again, bytes, empty, filled, flip, memory, open, small};
 
 #[test]
 fn a_flipped_bit_is_told_and_never_returned() {
-    let (files, before, now) = small();
+    let (files, _, now) = small();
     let halves = files.each_ref().map(bytes);
-    let (mut told, mut harmless, mut fell_back) = (0, 0, 0);
+    let (mut told, mut harmless) = (0, 0);
     for half in 0..2 {
         for bit in 0..halves[half].len() * 8 {
             let files = halves.each_ref().map(|bytes| filled(bytes));
@@ -34,33 +31,14 @@ fn a_flipped_bit_is_told_and_never_returned() {
                 }
                 Err(error) => panic!("half {half}, bit {bit}: {error:?}"),
             }
-            let is_version = (VERSION_AT * 8..VERSION_AT * 8 + 16).contains(&bit);
-            match salvage(&files) {
-                Err(VaultError::Version { .. }) => assert!(is_version, "half {half}, bit {bit}"),
-                Err(error) => panic!("half {half}, bit {bit}: {error:?}"),
-                Ok((found, lost)) if found.generation == before.generation => {
-                    assert_eq!(found, before, "half {half}, bit {bit}");
-                    assert_eq!((half, lost.len()), (0, 1), "bit {bit}");
-                    fell_back += 1;
-                }
-                Ok((found, lost)) => {
-                    assert_eq!((found.generation, &found.checkpoint), (now.generation, &now.checkpoint));
-                    assert_eq!(found.outcomes, now.outcomes[..found.outcomes.len()]);
-                    assert!(found == now || lost.len() == 1, "half {half}, bit {bit}: {lost:?}");
-                }
-            }
-            if !is_version {
-                // What was given up is not found again.
-                open(&files).unwrap();
-            }
         }
     }
-    assert!(told > halves[0].len() * 8 && harmless > 0 && fell_back > 0);
+    assert!(told > halves[0].len() * 8 && harmless > 0);
 }
 
 #[test]
 fn a_damaged_part_is_named_and_the_others_are_read() {
-    let (files, before, now) = small();
+    let (files, _, now) = small();
     let place = bytes(&files[0]).windows(4).position(|window| window == b"LEFT").unwrap();
     flip(&files[0], place * 8);
     let (vault, remembered) = Vault::open(again(&files), OWNER, OPTIONS).unwrap();
@@ -76,19 +54,11 @@ fn a_damaged_part_is_named_and_the_others_are_read() {
     vault.read_part(&checkpoint.parts()[2], &mut right).unwrap();
     assert_eq!(&right, b"RIGHT");
     assert!(now.checkpoint.unwrap().1.contains(&right.to_vec()));
-    drop(vault);
-
-    assert_eq!(salvage(&files).unwrap(), (before.clone(), vec![expected]));
-    // The number is used again, and what was given up does not come back.
-    let (mut vault, found) = open(&files).unwrap();
-    assert_eq!(found, before);
-    assert_eq!(vault.checkpoint(b"two again", &[]).unwrap(), Generation(2));
-    assert_eq!(open(&files).unwrap().1.checkpoint, Some((b"two again".to_vec(), Vec::new())));
 }
 
 #[test]
-fn a_damaged_outcome_costs_those_behind_it_only_if_asked_to() {
-    let (files, _, now) = small();
+fn a_damaged_outcome_is_named_and_the_others_are_read() {
+    let (files, ..) = small();
     let place = bytes(&files[0]).windows(4).position(|window| window == b"four").unwrap();
     flip(&files[0], place * 8);
     let damage = Damage { half: Half::First, generation: Some(Generation(2)), piece: Piece::Outcome(1) };
@@ -97,37 +67,23 @@ fn a_damaged_outcome_costs_those_behind_it_only_if_asked_to() {
     let read = vault.read_value(&remembered.outcomes[1], &mut [0; 4]);
     assert!(matches!(read, Err(VaultError::Damaged(found)) if found == damage));
     vault.read_value(&remembered.outcomes[2], &mut [0; 4]).unwrap();
-    let (found, lost) = salvage(&files).unwrap();
-    assert_eq!((found.outcomes, lost), (now.outcomes[..1].to_vec(), vec![damage]));
-    let (mut vault, _) = open(&files).unwrap();
-    append(&mut vault, "after", "it");
-    assert_eq!(open(&files).unwrap().1.outcomes, outcomes(&[("c", "3"), ("after", "it")]));
 }
 
 #[test]
-fn nothing_is_changed_if_nothing_is_whole() {
+fn a_damaged_header_is_named_and_nothing_is_changed() {
     let (files, ..) = small();
     for file in &files {
         flip(file, 88 * 8);
     }
     let before = files.each_ref().map(bytes);
-    let Err(VaultError::Damaged(damage)) = salvage(&files) else { panic!("both are damaged") };
+    let Err(VaultError::Damaged(damage)) = open(&files) else { panic!("it is damaged") };
     assert_eq!((damage.generation, damage.piece), (Some(Generation(2)), Piece::Header));
-    assert_eq!(files.each_ref().map(bytes), before);
-}
-
-#[test]
-fn a_whole_vault_is_salvaged_without_a_loss() {
-    let (files, _, now) = small();
-    let before = files.each_ref().map(bytes);
-    assert_eq!(salvage(&files).unwrap(), (now, Vec::new()));
     assert_eq!(files.each_ref().map(bytes), before);
 }
 
 #[test]
 fn empty_files_hold_no_vault() {
     assert!(matches!(open(&empty()), Err(VaultError::Absent)));
-    assert!(matches!(salvage(&empty()), Err(VaultError::Absent)));
 }
 
 #[test]
@@ -138,7 +94,6 @@ fn other_files_are_told_and_left_alone() {
             panic!("it is no vault");
         };
         assert!(error.to_string().contains("something else"));
-        assert!(salvage(&files).is_err());
         assert_eq!(files.iter().map(|file| bytes(file).len()).sum::<usize>(), text.len());
     }
     let short = [filled(b"short"), memory()];
@@ -149,16 +104,12 @@ fn other_files_are_told_and_left_alone() {
 fn a_vault_of_another_rank_or_job_is_refused() {
     let (files, ..) = small();
     for owner in [Owner { rank: Rank(4), ..OWNER }, Owner { job: JobId(1), ..OWNER }] {
-        for opened in [
-            Vault::open(again(&files), owner, OPTIONS).map(drop),
-            Vault::salvage(again(&files), owner, OPTIONS).map(drop),
-        ] {
-            let Err(error @ VaultError::Owner { half: Half::First, expected, found: OWNER }) = opened else {
-                panic!("{opened:?}");
-            };
-            assert_eq!(expected, owner);
-            assert!(error.to_string().contains("belongs to rank 3 of job-0000000000c0ffee"), "{error}");
-        }
+        let opened = Vault::open(again(&files), owner, OPTIONS);
+        let Err(error @ VaultError::Owner { half: Half::First, expected, found: OWNER }) = opened else {
+            panic!("{opened:?}");
+        };
+        assert_eq!(expected, owner);
+        assert!(error.to_string().contains("belongs to rank 3 of job-0000000000c0ffee"), "{error}");
     }
 }
 
@@ -167,10 +118,8 @@ fn a_vault_of_another_version_is_refused_and_left_alone() {
     let (files, ..) = small();
     files[1].write_all_at(&2_u16.to_le_bytes(), VERSION_AT as u64).unwrap();
     let before = files.each_ref().map(bytes);
-    for opened in [open(&files).map(drop), salvage(&files).map(drop)] {
-        let expected = VaultError::Version { half: Half::Second, found: 2, expected: 1 };
-        assert_eq!(opened.unwrap_err().to_string(), expected.to_string());
-    }
+    let expected = VaultError::Version { half: Half::Second, found: 2, expected: 1 };
+    assert_eq!(open(&files).unwrap_err().to_string(), expected.to_string());
     assert_eq!(files.each_ref().map(bytes), before);
 }
 
@@ -178,20 +127,18 @@ fn a_vault_of_another_version_is_refused_and_left_alone() {
 fn one_half_twice_is_told() {
     let (files, ..) = small();
     let twice = [&files[0], &files[0]].map(|file| file.try_clone().unwrap());
-    for opened in [open(&twice).map(drop), salvage(&twice).map(drop)] {
-        let Err(VaultError::Mixed { first, second }) = opened else { panic!("{opened:?}") };
-        assert_eq!((first, second), (Generation(2), Generation(2)));
-    }
+    let opened = open(&twice);
+    let Err(VaultError::Mixed { first, second }) = opened else { panic!("{opened:?}") };
+    assert_eq!((first, second), (Generation(2), Generation(2)));
 }
 
 #[test]
 fn a_file_that_has_lost_its_end_is_damaged() {
-    let (files, before, _) = small();
+    let (files, ..) = small();
     for length in [1, SEAL_AT as u64, 90, 100] {
         let files = files.each_ref().map(|file| filled(&bytes(file)));
         files[0].set_len(length).unwrap();
         let Err(VaultError::Damaged(damage)) = open(&files) else { panic!("{length} bytes are left") };
         assert_eq!(damage.half, Half::First);
-        assert_eq!(salvage(&files).unwrap(), (before.clone(), vec![damage]));
     }
 }

@@ -11,7 +11,7 @@ mod limits;
 use std::{fs::File, io::IoSlice, os::unix::fs::FileExt};
 
 use everfold_protocol::{JobId, Rank};
-use everfold_storage::vault::{Damage, Generation, Options, Owner, Remembered, StateFile, Vault, VaultError};
+use everfold_storage::vault::{Generation, Options, Owner, Remembered, StateFile, Vault, VaultError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 const OWNER: Owner = Owner { job: JobId(0xc0ffee), rank: Rank(3) };
@@ -82,12 +82,6 @@ fn open(files: &[File; 2]) -> Result<(Vault, Contents), VaultError> {
     let (vault, remembered) = Vault::open(again(files), OWNER, OPTIONS)?;
     let contents = contents(&vault, &remembered)?;
     Ok((vault, contents))
-}
-
-fn salvage(files: &[File; 2]) -> Result<(Contents, Vec<Damage>), VaultError> {
-    let (vault, remembered, lost) = Vault::salvage(again(files), OWNER, OPTIONS)?;
-    vault.verify().unwrap();
-    Ok((contents(&vault, &remembered)?, lost))
 }
 
 fn append(vault: &mut Vault, key: &str, value: &str) {
@@ -172,31 +166,6 @@ fn a_value_in_pieces_is_one_value() {
 }
 
 #[test]
-fn the_same_code_keeps_files_on_disk() {
-    let directory = tempfile::tempdir().unwrap();
-    let open_file = |name| {
-        let mut how = File::options();
-        how.read(true).write(true).create(true).truncate(false).open(directory.path().join(name)).unwrap()
-    };
-    let files = || ["0", "1"].map(open_file);
-    let options = Options::on_disk(1 << 20);
-    let mut vault = Vault::create(files(), OWNER, options).unwrap();
-    vault.checkpoint(b"state", &[&[1; 100_000]]).unwrap();
-    append(&mut vault, "a", "1");
-    vault.sync().unwrap();
-    drop(vault);
-    let (vault, remembered) = Vault::open(files(), OWNER, options).unwrap();
-    assert_eq!(
-        contents(&vault, &remembered).unwrap(),
-        Contents {
-            generation: 1,
-            checkpoint: Some((b"state".to_vec(), vec![vec![1; 100_000]])),
-            outcomes: outcomes(&[("a", "1")]),
-        }
-    );
-}
-
-#[test]
 fn a_checkpoint_that_is_not_committed_leaves_everything_as_it_was() {
     let (files, _, now) = small();
     let (mut vault, _) = open(&files).unwrap();
@@ -246,7 +215,6 @@ fn nobody_goes_on_from_a_log_that_lacks_an_outcome() {
         error => panic!("{error:?}"),
     };
     assert_eq!(lacking(Vault::open(again(&files), OWNER, OPTIONS).unwrap_err()), 1);
-    assert_eq!(lacking(Vault::salvage(again(&files), OWNER, OPTIONS).unwrap_err()), 1);
     // A checkpoint that is not committed changes nothing about that.
     drop(vault.begin(b"second").unwrap());
     assert_eq!(lacking(Vault::open(again(&files), OWNER, OPTIONS).unwrap_err()), 1);

@@ -2,9 +2,9 @@
 //!
 //! All ranks save at the same call of [`Session::checkpoint`]. They agree on it by a [vote], a short
 //! reduction. Then each copies its vault's state into the directory while it computes on. A later vote finds
-//! that all parts are there; the ranks exchange what tells their parts from others, and the lowest rank of
-//! each host writes the manifest. A generation without a manifest is not there. A vote after that finds that
-//! all manifests are there: then the generation is *common*.
+//! that all parts are there; the ranks exchange what tells their parts from others, and a rank of each host
+//! writes the manifest. A generation without a manifest is not there. A vote after that finds that all
+//! manifests are there: then the generation is *common*.
 //!
 //! `resuming` says how a job goes on from there.
 //!
@@ -20,6 +20,7 @@ mod resuming;
 
 use std::{
     io::{self, Write},
+    mem,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -38,6 +39,7 @@ use everfold_storage::{
     vault::{Fingerprint, Generation},
 };
 use futures::executor::block_on;
+use serde::{Deserialize, Serialize};
 
 use super::{background::Background, error::CheckpointError, prepared::Prepared, save::Checkpointed};
 use crate::{error::ReduceError, operations::Min, pieces::Pieces, session::Session};
@@ -78,11 +80,23 @@ struct Progress {
     written: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
+    /// Whether this rank votes and saves, or its future was dropped before it had.
+    is_saving: bool,
+}
+
+/// What a rank tells of its part.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Part {
+    /// Length and checksum, unless it cannot be read back.
+    print: Option<(u64, u64)>,
+    /// Whether the rank has come back, perhaps on another host.
+    has_come_back: bool,
 }
 
 impl Together {
     pub fn new(directory: Directory, start: Start, job: JobId, program: String) -> Self {
-        let progress = Progress { course: Course::from(0), written: None, is_broken: false };
+        let (course, written) = (Course::from(0), None);
+        let progress = Progress { course, written, is_broken: false, is_saving: false };
         Self { directory, start, job, program, progress: Mutex::new(progress) }
     }
 
@@ -103,6 +117,20 @@ impl Together {
 
     /// Votes, and saves if that is what all have come to.
     pub(super) async fn save(
+        &self,
+        session: &Session,
+        prepared: Result<Prepared<'_>, CheckpointError>,
+        how: (bool, bool),
+    ) -> Result<Checkpointed, CheckpointError> {
+        // Nobody resets it where the future is dropped.
+        let was_dropped = mem::replace(&mut self.lock().is_saving, true);
+        let saved = self.save_to_the_end(session, prepared, how).await;
+        let is_behind = was_dropped && matches!(saved, Err(CheckpointError::NotTogether));
+        self.lock().is_saving = is_behind;
+        if is_behind { Err(CheckpointError::Dropped) } else { saved }
+    }
+
+    async fn save_to_the_end(
         &self,
         session: &Session,
         prepared: Result<Prepared<'_>, CheckpointError>,
@@ -193,14 +221,8 @@ impl Together {
     /// Copies this rank's part into the directory in the background, as soon as it is written to the vault,
     /// if it is not yet.
     fn begin(&self, session: &Session, generation: u64, saved: Result<Option<Background>, String>) {
-        let (place, rank) = (self.place(generation), session.rank());
-        let teller = session.clone();
-        let tell = move |reason: &String| {
-            let news = News::CheckpointIncomplete { generation, rank, reason: reason.clone() };
-            tracing::warn!(%news);
-            say(&news);
-            teller.handle().publish(news);
-        };
+        let (place, teller) = (self.place(generation), session.clone());
+        let tell = move |reason: &String| tell_incomplete(&teller, generation, reason);
         let (writer, tell_of_part) = (session.clone(), tell.clone());
         let write = |written: Option<Background>| {
             move || {
@@ -224,15 +246,27 @@ impl Together {
     /// All parts of a generation are there: it is complete at a host as soon as its manifest is. Gives false
     /// if that cannot be, as a rank is lost.
     async fn complete(&self, session: &Session, generation: u64) -> Result<bool, CheckpointError> {
+        let (place, rank) = (self.place(generation), session.rank());
         // The vault may hold a later state by now, which went into no directory.
-        let part = self.place(generation).open_part(session.rank()).map(|part| part.fingerprint());
-        let print = part.map_or((0, 0), |print| (print.bytes, print.checksum));
-        let piece = Pieces::at(u64::from(session.rank().0), vec![print]);
+        let (print, reason) = match place.open_part(rank).map(|part| part.fingerprint()) {
+            Ok(print) => (Some((print.bytes, print.checksum)), String::new()),
+            Err(error) => (None, format!(": {error}")),
+        };
+        let has_come_back = session.handle().process().incarnation.0 > 0;
+        let piece = Pieces::at(u64::from(rank.0), vec![Part { print, has_come_back }]);
         let Some(pieces) = self.agree(session, PARTS, piece).await? else { return Ok(false) };
         let parts = pieces.into_vec(u64::from(session.size())).expect("each rank gives its own");
-        let parts = parts.into_iter().map(|(bytes, checksum)| Fingerprint { bytes, checksum }).collect();
-        let manifest = is_lowest_of_host(session).then(|| self.write_manifest(session, generation, parts));
-        self.lock().written = manifest;
+        let written = match listed(&parts) {
+            Some(prints) => acts(session, &place, |rank| parts[rank.index()].has_come_back)
+                .then(|| self.write_manifest(session, generation, prints)),
+            // Nobody writes the manifest, and the next vote hears why.
+            None => parts[rank.index()].print.is_none().then(|| {
+                let reason = format!("its part cannot be read back{reason}");
+                tell_incomplete(session, generation, &reason);
+                Background::failed(reason)
+            }),
+        };
+        self.lock().written = written;
         Ok(true)
     }
 
@@ -271,12 +305,13 @@ impl Together {
             session.handle().publish(news);
         }
         let place = self.place(generation);
+        let removes = acts(session, &place, |_| false);
         let remove = move || {
             let removed = place.remove();
             removed.inspect_err(|error| tracing::warn!(%error, "an incomplete checkpoint stays"))
         };
         // Without a thread, it goes when a later one is complete.
-        let removal = is_lowest_of_host(session).then(|| Background::start(remove).ok());
+        let removal = removes.then(|| Background::start(remove).ok());
         self.lock().written = removal.flatten();
     }
 
@@ -369,14 +404,37 @@ fn write_part(session: &Session, place: &Place) -> Result<(), String> {
     place.write_part(session.rank(), &state).map_err(|error| told(&error))
 }
 
+/// What the manifest lists, unless a part cannot be read back.
+fn listed(parts: &[Part]) -> Option<Vec<Fingerprint>> {
+    let print = |part: &Part| part.print.map(|(bytes, checksum)| Fingerprint { bytes, checksum });
+    parts.iter().map(print).collect()
+}
+
+/// Tells that this rank has no part of a generation.
+fn tell_incomplete(session: &Session, generation: u64, reason: &str) {
+    let news = News::CheckpointIncomplete { generation, rank: session.rank(), reason: reason.to_owned() };
+    tracing::warn!(%news);
+    say(&news);
+    session.handle().publish(news);
+}
+
 /// Tells people that the job goes on without what they count on.
 fn say(news: &News) {
     // Whoever has closed it does not want to know.
     let _ = writeln!(io::stderr(), "everfold: {news}");
 }
 
-/// Whether this rank writes manifests: one does on each host, which may have a directory of its own. Hosts
-/// are told by their agents: those of several may share a machine, and its memory.
+/// Whether this rank does what is done once in a directory, of which each host may have one of its own: it writes
+/// the manifest, tidies, removes. If several do it, it comes to the same.
+///
+/// The lowest rank of a host may have gone to another host since the job began. So the lowest one whose part is
+/// in the directory does it, too, without those that may be `elsewhere` by now.
+fn acts(session: &Session, place: &Place, elsewhere: impl Fn(Rank) -> bool) -> bool {
+    is_lowest_of_host(session) || place.is_lowest_here(session.rank(), elsewhere)
+}
+
+/// Whether this rank was the lowest of its host when the job began. Hosts are told by their agents: those of
+/// several may share a machine, and its memory.
 fn is_lowest_of_host(session: &Session) -> bool {
     let (peers, rank) = (session.handle().peers(), session.rank());
     let host = |peer: &Peer| match &peer.agent {
@@ -385,4 +443,18 @@ fn is_lowest_of_host(session: &Session) -> bool {
     };
     let mine = host(&peers[rank.index()]);
     peers.iter().position(|peer| host(peer) == mine) == Some(rank.index())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_with_a_part_that_cannot_be_read_back_has_no_manifest() {
+        let part = |print| Part { print, has_come_back: false };
+        let (first, second) = (part(Some((7, 8))), part(Some((0, 0))));
+        let print = |bytes, checksum| Fingerprint { bytes, checksum };
+        assert_eq!(listed(&[first, second]), Some(vec![print(7, 8), print(0, 0)]));
+        assert_eq!(listed(&[first, part(None), second]), None);
+    }
 }

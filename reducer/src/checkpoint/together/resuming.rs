@@ -68,7 +68,15 @@ impl Together {
             let least = <[u64; 4]>::try_from(least).expect("the ranks of a job run the same program");
             match resume::judge(least) {
                 Round::UpTo(generation) => most = Generation(generation),
-                Round::From(_) => return Ok(Some(found?)),
+                Round::From(generation) => {
+                    let found = found?;
+                    // A process that comes back hears what an earlier one has agreed on.
+                    if given != Some((generation, least[2])) {
+                        let found = found.0.generation.0;
+                        return Err(CheckpointError::FoundOther { generation, found });
+                    }
+                    return Ok(Some(found));
+                }
                 Round::Nothing => return self.without(found, newest),
             }
         }
