@@ -28,7 +28,7 @@ pub struct Sample {
     pub disk_waits: Option<Duration>,
     /// What the disk has done where everfold keeps replicas.
     pub disk_requests: Option<DiskRequests>,
-    /// Errors of disks.
+    /// Errors of disks, also those from before the job.
     pub disk_errors: Option<u64>,
     /// Bytes that are free where everfold keeps replicas, and bytes in all.
     pub disk: Option<(u64, u64)>,
@@ -74,6 +74,8 @@ const WANTED_LEAST: f64 = 0.1;
 pub struct Load {
     me: Host,
     last: Option<(Timestamp, Sample)>,
+    /// Errors of disks in the first sample that had them: file systems keep theirs when the host restarts.
+    old_disk_errors: Option<u64>,
     starved: f64,
     steal: f64,
     computes: BTreeMap<Rank, f64>,
@@ -87,6 +89,7 @@ impl Load {
         Self {
             me,
             last: None,
+            old_disk_errors: None,
             starved: 0.0,
             steal: 0.0,
             computes: BTreeMap::new(),
@@ -96,6 +99,7 @@ impl Load {
 
     /// Takes a sample. Returns what is over its threshold.
     pub fn handle_sample(&mut self, now: Timestamp, sample: Sample) -> Vec<Symptom> {
+        self.old_disk_errors = self.old_disk_errors.or(sample.disk_errors);
         let Some((then, before)) = self.last.replace((now, sample.clone())) else { return Vec::new() };
         let seconds = now.since(then).as_secs_f64();
         if seconds == 0.0 {
@@ -155,7 +159,8 @@ impl Load {
         let mut state = Vec::from([(Reading::CpuStolen, stolen), (Reading::MemoryPressure, waits)]);
         let last = self.last.as_ref().map(|(_, sample)| sample);
         state.extend(last.and_then(|it| it.disk).map(|disk| (Reading::DiskFree, free(disk))));
-        state.extend(last.and_then(|it| it.disk_errors).map(|errors| (Reading::DiskErrors, errors as f64)));
+        let errors = last.and_then(|it| it.disk_errors).zip(self.old_disk_errors);
+        state.extend(errors.map(|(all, old)| (Reading::DiskErrors, all.saturating_sub(old) as f64)));
         state
     }
 
@@ -246,6 +251,17 @@ mod tests {
         assert_eq!(told(|it| it.link_errors = Some(100)).0, [Kind::LinkErrors]);
         assert_eq!(told(|it| it.clock -= SECOND * 5).0, [Kind::ClockJump]);
         assert_eq!(told(|it| it.disk = None).0, []);
+    }
+
+    #[test]
+    fn errors_of_disks_from_before_the_job_are_not_answered() {
+        let errors = |(_, load): (Vec<Kind>, Load)| {
+            let state = load.state();
+            state.into_iter().find(|(reading, _)| *reading == Reading::DiskErrors).map(|(_, errors)| errors)
+        };
+        assert_eq!(errors(told(|_| {})), Some(0.0), "there were 3 already");
+        assert_eq!(errors(told(|it| it.disk_errors = Some(5))), Some(2.0));
+        assert_eq!(errors(told(|it| it.disk_errors = None)), None);
     }
 
     #[test]

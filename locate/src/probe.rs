@@ -60,7 +60,7 @@ readings! {
     OutOfMemory = "out_of_memory";
     /// Share of the disk that is free.
     DiskFree = "disk_free";
-    /// Errors of the disk since the host was started.
+    /// Errors of the host's disks since the job began there.
     DiskErrors = "disk_errors";
     /// How many times its usual time a small write takes.
     DiskSlowness = "disk_slowness";

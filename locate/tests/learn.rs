@@ -119,6 +119,29 @@ fn each_of_two_ways_to_a_fault_is_a_set_of_its_own_and_what_is_too_rare_is_none(
 }
 
 #[test]
+fn a_fault_of_two_kinds_of_places_gets_one_rule() {
+    let mut lines = Vec::new();
+    let (rank, host) = ((Kind::Ended, RANK), (Kind::Steal, Place::Host(HOST)));
+    for (episode, (kind, place)) in [host, host, rank, rank, rank].into_iter().enumerate() {
+        let at = 10_000 * (episode as u64 + 1);
+        lines.extend([
+            seen(at, kind, place),
+            decided(at + 500, "lost", place, Finding::Confirmed),
+            decided(at + 600, "lost", place, Finding::Over),
+        ]);
+    }
+    let shipped = RuleBase::default();
+    let learnt = learn(&lines, &shipped, Least { support: 2, confidence: 0.9 });
+    let found: Vec<_> = learnt.0.iter().map(|rule| (rule.about, rule.share.support)).collect();
+    assert_eq!(found, [(Scope::Host, 2), (Scope::Rank, 3)]);
+    let draft = learnt.draft(&shipped);
+    let rules = RuleBase::parse(&draft).unwrap();
+    assert_eq!(rules.rules().iter().map(|rule| rule.about).collect::<Vec<_>>(), [Scope::Rank]);
+    assert!(draft.contains("No rule about lost of a host, confirmed 2 times"), "{draft}");
+    assert!(!rules.trigger().at_once.contains(&Kind::Steal), "no rule concludes anything from it alone");
+}
+
+#[test]
 fn what_is_learnt_in_random_worlds_locates_these_faults_in_others() {
     let rules = RuleBase::default();
     let mut lines = Vec::new();

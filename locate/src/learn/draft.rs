@@ -1,6 +1,6 @@
 //! Writes what was learnt as a rule base, which people read before a job uses it.
 
-use alloc::{format, string::String, vec::Vec};
+use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use core::fmt;
 
 use super::{Learnt, LearntRule, Share};
@@ -11,29 +11,38 @@ use crate::{
 
 impl Learnt {
     /// A rule base in TOML. The trigger, and how a fault is probed and what it explains, are those of
-    /// `rules`.
+    /// `rules`. A fault has one rule: about the kind of place of which most was learnt.
     ///
     /// It has no rule, and so is none, if [nothing was learnt](Self::is_empty).
     pub fn draft(&self, rules: &RuleBase) -> String {
         let mut text = String::from(HEAD);
-        text += &trigger(rules.trigger(), &self.alone());
-        let (learnt, missed): (Vec<_>, Vec<_>) = self.0.iter().partition(|rule| !rule.when.is_empty());
-        for rule in learnt {
+        let written = self.written();
+        text += &trigger(rules.trigger(), &alone(written.values().copied()));
+        for rule in written.values() {
             let known = rules.rules().iter().find(|it| (&it.fault, it.about) == (&rule.fault, rule.about));
             text += &self.rule(rule, known);
         }
-        for LearntRule { fault, about, occurrences, .. } in missed {
-            let about = name(about);
-            text +=
-                &format!("\n# No symptoms go with {fault} of a {about}, confirmed {occurrences} times.\n");
+        for LearntRule { fault, about, occurrences, when, .. } in &self.0 {
+            let of = format!("{fault} of a {}, confirmed {occurrences} times", name(about));
+            if when.is_empty() {
+                text += &format!("\n# No symptoms go with {of}.\n");
+            } else if written.get(fault.as_str()).is_some_and(|rule| rule.about != *about) {
+                text += &format!("\n# No rule about {of}: a fault has one rule. Rename it in the records.\n");
+            }
         }
         text
     }
 
-    /// Symptoms of which one alone concludes a fault.
-    fn alone(&self) -> Vec<Kind> {
-        let sets = self.0.iter().flat_map(|rule| &rule.when).map(|set| set.items().collect::<Vec<_>>());
-        sets.filter(|items| items.len() == 1).map(|items| items[0].kind).collect()
+    /// The rules to write, by name of the fault. Of several about one fault the one with the most support.
+    fn written(&self) -> BTreeMap<&str, &LearntRule> {
+        let mut written = BTreeMap::<&str, &LearntRule>::new();
+        for rule in self.0.iter().filter(|rule| !rule.when.is_empty()) {
+            let most = written.entry(&rule.fault).or_insert(rule);
+            if rule.share.support > most.share.support {
+                *most = rule;
+            }
+        }
+        written
     }
 
     fn concludes(&self, fault: &str) -> bool {
@@ -86,6 +95,12 @@ impl Learnt {
         }
         text
     }
+}
+
+/// Symptoms of which one alone concludes a fault.
+fn alone<'a>(rules: impl Iterator<Item = &'a LearntRule>) -> Vec<Kind> {
+    let sets = rules.flat_map(|rule| &rule.when).map(|set| set.items().collect::<Vec<_>>());
+    sets.filter(|items| items.len() == 1).map(|items| items[0].kind).collect()
 }
 
 const HEAD: &str = "\

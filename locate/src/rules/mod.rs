@@ -7,6 +7,8 @@ mod condition;
 mod name;
 
 use alloc::{
+    collections::BTreeSet,
+    format,
     string::{String, ToString},
     vec::Vec,
 };
@@ -38,11 +40,26 @@ pub struct Trigger {
     pub window_ms: u32,
     /// How long a probe may take, in milliseconds.
     pub probe_ms: u32,
-    /// After how long without symptoms probes look whether a located fault is over, in milliseconds.
+    /// After how long without symptoms probes look whether a located fault is over, in milliseconds. While it
+    /// lasts, they look again after the same time, so that this is at least 100.
     pub quiet_ms: u32,
 }
 
+/// With a shorter [`Trigger::quiet_ms`] a node would do little but probe what it has located.
+const QUIET_MS_LEAST: u32 = 100;
+
 impl Trigger {
+    /// Why it cannot be used.
+    fn unfit(&self) -> Option<String> {
+        if self.symptoms == 0 || self.window_ms <= self.settle_ms || self.probe_ms == 0 {
+            let reason = "symptoms and probe_ms have to be at least 1, and window_ms longer than settle_ms";
+            return Some(reason.to_string());
+        }
+        (self.quiet_ms < QUIET_MS_LEAST).then(|| {
+            format!("quiet_ms has to be at least {QUIET_MS_LEAST}: located faults are probed that often")
+        })
+    }
+
     pub(crate) fn settle(&self) -> Duration {
         Duration::from_millis(self.settle_ms.into())
     }
@@ -147,13 +164,20 @@ impl RuleBase {
             reason: error.message().to_string(),
         })?;
         let trigger = file.trigger.get_ref();
-        if trigger.symptoms == 0 || trigger.window_ms <= trigger.settle_ms || trigger.probe_ms == 0 {
-            let reason = "symptoms and probe_ms have to be at least 1, and window_ms longer than settle_ms"
-                .to_string();
+        if let Some(reason) = trigger.unfit() {
             return Err(RuleError {
                 line: line(text, &file.trigger.span()),
                 key: "trigger".to_string(),
                 reason,
+            });
+        }
+        let mut names = BTreeSet::new();
+        if let Some(again) = file.rule.iter().find(|rule| !names.insert(rule.fault.get_ref())) {
+            return Err(RuleError {
+                line: line(text, &again.fault.span()),
+                key: format!("rule {}: fault", again.fault.get_ref()),
+                reason: "an earlier rule concludes it: join their conditions with ||, or rename one of them"
+                    .to_string(),
             });
         }
         let faults: Vec<&str> = file.rule.iter().map(|rule| rule.fault.get_ref().as_str()).collect();
@@ -199,7 +223,7 @@ impl Written {
         let fault = self.fault.get_ref();
         let error = |key: &str, span: Range<usize>, reason: String| RuleError {
             line: line(text, &span),
-            key: alloc::format!("rule {fault}: {key}"),
+            key: format!("rule {fault}: {key}"),
             reason,
         };
         let condition = |key: &str, written: &Spanned<String>| {
@@ -236,7 +260,7 @@ impl Written {
         if let Some(unknown) =
             self.covers.iter().find(|covered| !faults.contains(&covered.get_ref().as_str()))
         {
-            let reason = alloc::format!("no rule concludes {:?}", unknown.get_ref());
+            let reason = format!("no rule concludes {:?}", unknown.get_ref());
             return Err(error("covers", unknown.span(), reason));
         }
         Ok(Rule {
@@ -260,7 +284,7 @@ impl Written {
             let of_domain = matches!(name, Name::Hosts | Name::Confirmed(_));
             let found = match name {
                 Name::Found(fault) | Name::Confirmed(fault) if !faults.contains(&fault.as_str()) => {
-                    alloc::format!("no rule concludes {fault:?}")
+                    format!("no rule concludes {fault:?}")
                 }
                 Name::Probe(_) if key == "when" => {
                     "nothing is probed yet; use probe.… in confirm".to_string()
@@ -323,12 +347,33 @@ mod tests {
             let at = DEFAULT.find("fault = \"host_dead\"").unwrap();
             let (before, after) = DEFAULT.split_at(at);
             assert!(after.contains(from), "{from}");
-            let text = alloc::format!("{before}{}", after.replacen(from, to, 1));
+            let text = format!("{before}{}", after.replacen(from, to, 1));
             let error = RuleBase::parse(&text).unwrap_err();
             assert_eq!(error.key, key);
             let wrong = text.lines().nth(error.line - 1).unwrap();
             assert!(wrong.contains(to), "line {} is {wrong}", error.line);
         }
+    }
+
+    #[test]
+    fn a_located_fault_that_would_be_probed_without_pause_is_refused() {
+        for (quiet_ms, is_refused) in [(0, true), (QUIET_MS_LEAST - 1, true), (QUIET_MS_LEAST, false)] {
+            let parsed =
+                RuleBase::parse(&DEFAULT.replace("quiet_ms = 30000", &format!("quiet_ms = {quiet_ms}")));
+            let error = parsed.err().map(|error| (error.key, error.reason.contains("quiet_ms")));
+            assert_eq!(error, is_refused.then(|| ("trigger".to_string(), true)), "{quiet_ms}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_two_rules_is_refused_where_it_stands_again() {
+        let name = "fault = \"host_dead\"";
+        let text = DEFAULT.replace("fault = \"host_frozen\"", name);
+        let error = RuleBase::parse(&text).unwrap_err();
+        assert_eq!(error.key, "rule host_dead: fault");
+        let named: Vec<usize> = (1..).zip(text.lines()).filter(|it| it.1 == name).map(|it| it.0).collect();
+        assert_eq!(named.len(), 2);
+        assert_eq!(error.line, named[1]);
     }
 
     #[test]

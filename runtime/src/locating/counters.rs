@@ -110,7 +110,7 @@ fn requests(stat: &str) -> Option<DiskRequests> {
     })
 }
 
-/// Errors that file systems have counted.
+/// Errors that file systems have counted, also before the host was started.
 fn disk_errors() -> Option<u64> {
     let count = |entry: fs::DirEntry| {
         fs::read_to_string(entry.path().join("errors_count")).ok()?.trim().parse::<u64>().ok()

@@ -19,9 +19,8 @@ use crate::{
 
 /// How many messages to one host wait at most.
 const WAITING_MAX: usize = 256;
-/// How long a connection may take, and how long nothing is said after it has failed.
+/// How long a connection may take to be made, and how long its peer may be silent.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(200);
 /// Largest message between nodes, in bytes.
 const FRAME_BYTES_MAX: u64 = 64 << 10;
 
@@ -55,7 +54,6 @@ impl Links {
         tokio::spawn(async move {
             if let Err(error) = talk(&config, me, &host, messages).await {
                 tracing::debug!(host = %host.agent.address, %error, "cannot reach a node");
-                tokio::time::sleep(PAUSE).await;
             }
         });
     }

@@ -79,11 +79,11 @@ pub struct Told {
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<Vec<Told>>>);
 
-/// More are not listed.
+/// More are not listed: of those that are over, the first makes room for the next.
 const FAULTS_MAX: usize = 1000;
 
 impl Faults {
-    /// All of them.
+    /// All of them, but for those that are over and had to make room.
     pub fn list(&self) -> Vec<Told> {
         self.lock().clone()
     }
@@ -97,9 +97,13 @@ impl Faults {
         };
         if located.over {
             told.iter_mut().filter(is_same).for_each(|it| it.over = Some(Instant::now()));
-        } else if told.len() < FAULTS_MAX {
-            told.push(Told { at: Instant::now(), located, over: None });
+            return;
         }
+        if told.len() >= FAULTS_MAX {
+            let Some(over) = told.iter().position(|it| it.over.is_some()) else { return };
+            told.remove(over);
+        }
+        told.push(Told { at: Instant::now(), located, over: None });
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Told>> {
@@ -199,4 +203,40 @@ pub fn symptoms(file: Option<&Path>) -> Option<PathBuf> {
 fn said_or_named(file: Option<&Path>, variable: &str) -> Option<PathBuf> {
     let named = || std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from);
     file.map(Path::to_owned).or_else(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use everfold_protocol::{Rank, locating::Component};
+
+    use super::*;
+
+    #[test]
+    fn what_is_over_makes_room_for_faults_that_last() {
+        let faults = Faults::default();
+        let note = |number: usize, over| {
+            faults.note(Arc::new(Located {
+                fault: format!("number_{number}"),
+                says: String::new(),
+                component: Component::Rank(Rank(0)),
+                age: Duration::ZERO,
+                confidence: 90,
+                evidence: Vec::new(),
+                harmless: false,
+                over,
+            }));
+        };
+        let lists = |number: usize| {
+            let listed = faults.list();
+            assert!(listed.len() <= FAULTS_MAX);
+            listed.iter().any(|it| it.located.fault == format!("number_{number}"))
+        };
+        (0..=FAULTS_MAX).for_each(|number| note(number, false));
+        assert!(!lists(FAULTS_MAX), "all others last");
+        [7, 3].into_iter().for_each(|number| note(number, true));
+        note(FAULTS_MAX, false);
+        assert!(lists(FAULTS_MAX) && lists(7) && !lists(3));
+    }
 }

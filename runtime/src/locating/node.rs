@@ -1,6 +1,10 @@
 //! Lets a host's machines act: the node of the host in the tree of those that locate faults.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use everfold_locate::{
     learn::record::Event,
@@ -25,7 +29,7 @@ use tokio::{
 };
 
 use super::{
-    Input, Locator, NodeConfig,
+    Faults, Input, Locator, NodeConfig,
     ask::{About, Asked, Reply},
     counters,
     history::History,
@@ -366,9 +370,8 @@ impl Node {
     /// Nothing runs on a host, or again: its node collects no symptoms meanwhile.
     fn heed(&mut self, located: &Located) {
         let now = self.now();
-        let (Some(it), Component::Host(name)) = (&mut self.place, &located.component) else { return };
-        let host = (0..).map(Host).zip(&*it.hosts).find(|(_, host)| host.ranks == name.ranks);
-        if let (Some((host, _)), true) = (host, self.rules.stops(&located.fault)) {
+        let Some(it) = &mut self.place else { return };
+        if let (Some(host), true) = (host_of(located, &it.hosts), self.rules.stops(&located.fault)) {
             it.tfd.handle_stopped(now, host, located.over);
         }
     }
@@ -376,8 +379,8 @@ impl Node {
     /// Has a question answered by the host that can.
     fn ask(&mut self, question: Question, probe: Probe, place: Place) {
         let Some(it) = &mut self.place else { return };
-        let me = it.me;
-        match executor(probe, place, me, it.hosts.len() as u32) {
+        let (me, stopped) = (it.me, stopped(&self.config.faults, &self.rules, &it.hosts));
+        match executor(probe, place, me, it.hosts.len() as u32, &stopped) {
             Some(host) if host == me => self.probe(me, question, probe, place),
             Some(host) => it.links.send(host, Message::Ask { question, probe, place }),
             None => self.answer(me, question, Answer::default()),
@@ -396,7 +399,8 @@ impl Node {
                 tokio::spawn(async move { done(probes::response(config, host).await) });
             }
             Probe::Link => {
-                let other = other_than(it.me, suspect, it.hosts.len() as u32);
+                let stopped = stopped(&self.config.faults, &self.rules, &it.hosts);
+                let other = other_than(it.me, suspect, it.hosts.len() as u32, &stopped);
                 let other = other.and_then(|other| it.hosts.get(other.0 as usize).cloned());
                 tokio::spawn(async move { done(probes::link(config, host, other).await) });
             }
@@ -424,19 +428,74 @@ impl Node {
     }
 }
 
+/// The host that a located fault is about, if it is about one.
+fn host_of(located: &Located, hosts: &[HostRef]) -> Option<Host> {
+    let Component::Host(name) = &located.component else { return None };
+    (0..).map(Host).zip(hosts).find(|(_, host)| host.ranks == name.ranks).map(|(host, _)| host)
+}
+
+/// Hosts on which nothing runs, as far as was told here: they answer no question.
+fn stopped(faults: &Faults, rules: &RuleBase, hosts: &[HostRef]) -> BTreeSet<Host> {
+    let listed = faults.list();
+    let stopping = listed.iter().filter(|it| it.over.is_none() && rules.stops(&it.located.fault));
+    stopping.filter_map(|it| host_of(&it.located, hosts)).collect()
+}
+
 /// The host that executes a probe of a place for host `me`.
-fn executor(probe: Probe, place: Place, me: Host, hosts: u32) -> Option<Host> {
+fn executor(probe: Probe, place: Place, me: Host, hosts: u32, stopped: &BTreeSet<Host>) -> Option<Host> {
     match (probe, place) {
         (Probe::Response, _) => Some(me),
         (Probe::Link, Place::Link { to, .. }) => Some(to),
         (Probe::Link, _) if place.host() != Some(me) => Some(me),
         // Whether this host is slow is for another one to say.
-        (Probe::Link, _) => other_than(me, me, hosts),
+        (Probe::Link, _) => other_than(me, me, hosts, stopped),
         _ => place.host(),
     }
 }
 
-/// The host after `me` that is not the other one either.
-fn other_than(me: Host, suspect: Host, hosts: u32) -> Option<Host> {
-    (1..hosts).map(|step| Host((me.0 + step) % hosts)).find(|host| *host != suspect)
+/// The host after `me` that is not the other one either, and has not stopped.
+fn other_than(me: Host, suspect: Host, hosts: u32, stopped: &BTreeSet<Host>) -> Option<Host> {
+    let mut others = (1..hosts).map(|step| Host((me.0 + step) % hosts));
+    others.find(|host| *host != suspect && !stopped.contains(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{AgentId, Rank, message::AgentRef};
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_has_stopped_is_neither_asked_nor_compared_with() {
+        let host = |rank: u32| HostRef {
+            agent: AgentRef { id: AgentId(rank.into()), address: "127.0.0.1:1".to_owned() },
+            ranks: [Rank(rank)].into_iter().collect(),
+            domain: None,
+        };
+        let hosts: Vec<HostRef> = (0..4).map(host).collect();
+        let (faults, rules) = (Faults::default(), RuleBase::default());
+        let tell = |fault: &str, over| {
+            faults.note(Arc::new(Located {
+                fault: fault.to_owned(),
+                says: String::new(),
+                component: Component::Host(told::name(Host(1), &hosts)),
+                age: Duration::ZERO,
+                confidence: 90,
+                evidence: Vec::new(),
+                harmless: false,
+                over,
+            }));
+        };
+        let chosen = || {
+            let (me, stopped) = (Host(0), stopped(&faults, &rules, &hosts));
+            let asked = executor(Probe::Link, Place::Host(me), me, 4, &stopped);
+            [asked, other_than(me, Host(3), 4, &stopped)]
+        };
+        tell("disk_full", false);
+        assert_eq!(chosen(), [Some(Host(1)); 2], "it runs");
+        tell("host_dead", false);
+        assert_eq!(chosen(), [Some(Host(2)); 2]);
+        tell("host_dead", true);
+        assert_eq!(chosen(), [Some(Host(1)); 2], "it is back");
+    }
 }
