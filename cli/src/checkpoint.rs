@@ -11,7 +11,7 @@ use everfold_storage::{
     vault::Generation,
 };
 
-/// The exit code if something is damaged, or missing.
+/// The exit code if something is damaged. A part that is not here may be in the directory of another host.
 const DAMAGED: u8 = 1;
 /// The exit code if the directory cannot be used.
 const UNUSABLE: u8 = 2;

@@ -175,6 +175,13 @@ fn other_programs_are_judged_by_their_exit_codes() {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("exit code 3") && text.contains("it goes wrong"), "{text}");
+    // What it says by them of a death is its own affair.
+    let output = Run::new().end("--kill 1 --ranks 2 --trials 1 --time 1ms -- exit 3");
+    let text = said(&output);
+    assert!(
+        output.status.success() && text.contains("trial 0: failed, rank 0: it ended with exit code 3"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -84,6 +84,12 @@ fn generations_are_listed_verified_and_removed() {
     assert!(wrong.contains("no generation 9"), "{wrong}");
     assert_eq!(checkpoint(&["remove", "--generation", "7"], &path).0, Some(0));
     assert_eq!(checkpoint(&["verify"], &path).0, Some(0));
+    // Another host may have it.
+    let part = directory.place(Generation(6), everfold_protocol::JobId(7)).part_path(Rank(1));
+    fs::remove_file(part).unwrap();
+    let (code, said, _) = checkpoint(&["verify"], &path);
+    assert_eq!(code, Some(0));
+    assert!(said.contains("generation 6: 1 of 2 parts are here and whole"), "{said}");
     assert_eq!(checkpoint(&["remove"], &path).0, Some(0));
     assert!(!path.exists());
 }

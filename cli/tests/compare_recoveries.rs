@@ -77,7 +77,7 @@ fn what_does_not_come_to_its_end_is_told_and_is_not_the_same() {
     let row = &figures(&run, &output)["rows"][0];
     assert!(row["ended"] == 0 && row["lost"].as_f64() >= Some(1.0), "{row:#}");
     assert!(said(&output).contains("ignore.toml, trial 0: host 0 ended with"), "{}", said(&output));
-    let kept = fs::read_to_string(run.path("everfold-compare/ignore-trial-0.txt")).unwrap();
+    let kept = fs::read_to_string(run.path("everfold-compare/1-ignore-trial-0.txt")).unwrap();
     assert!(kept.contains("== host 0, events") && kept.contains("\"begun\""), "{kept}");
     let output = compare(&run, &[("ignore.toml", IGNORE)], &format!("{options} --same"));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -109,6 +109,7 @@ fn mistakes_are_told() {
     assert!(told("--process-faults lanl").contains("120/hour"));
     assert!(told("--process-faults 1 --bad 3:2").contains("names host 3"));
     assert!(told("--host-faults 1").contains("--hosts"));
+    assert!(told("--process-faults 1 --hosts 2 --transport shm").contains("hosts share no memory"));
     assert!(told("--process-faults 1e7 --faster 1000").contains("faults were asked for"));
 }
 

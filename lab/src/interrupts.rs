@@ -34,8 +34,8 @@ pub fn listen(mut take: impl FnMut(Signal) -> bool + Send + 'static) -> io::Resu
     Ok(())
 }
 
-/// Whether we are asked to end.
-#[derive(Clone, Debug)]
+/// Whether we are asked to end. By default nobody asks.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupts(Arc<AtomicI32>);
 
 impl Interrupts {

@@ -13,13 +13,13 @@ use nix::{
 
 use crate::{Failure, Transport, clock::now_ns, machine::Machine, size};
 
-/// The process that fails. Not rank 0, which tells how long it took.
+/// The process that fails. Not rank 0, which tells when the last survivor knew.
 const VICTIM: u32 = 1;
 
 /// Time how long survivors take to hear of a failure.
 ///
-/// Times how long the survivors of a job take to hear of a failure: of a process that is killed, whose
-/// connection breaks, and of one that is frozen, which only its silence shows. The latter is printed beside
+/// Times how long it takes until the last survivor of a job has heard of a failure: of a process that is killed,
+/// whose connection breaks, and of one that is frozen, which only its silence shows. The latter is printed beside
 /// the ping interval, on which it depends. The kernel gives a dead process's memory back before it closes its
 /// connections: `--bytes` shows how long that takes.
 ///
@@ -158,7 +158,8 @@ impl DetectRank {
                 break;
             }
         }
-        let now = now_ns();
+        let survivors = session.world().filter(|rank| rank != VICTIM);
+        let Max(known) = session.allreduce("known", Max(vec![now_ns()])).group(&survivors).await?.value;
         if session.rank() == 0 {
             let said = std::fs::read(&self.victim)?;
             let (process, at): (i32, u64) =
@@ -166,7 +167,7 @@ impl DetectRank {
             if self.way == Way::Stop {
                 kill(Pid::from_raw(process), Signal::SIGKILL).map_err(std::io::Error::from)?;
             }
-            std::fs::write(&self.out, (now - at).to_string())?;
+            std::fs::write(&self.out, (known[0] - at).to_string())?;
         }
         Ok(())
     }

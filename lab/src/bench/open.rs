@@ -123,11 +123,14 @@ impl Open {
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        println!(
+        say!(
             "{} ({} cores), kernel {}, everfold {}",
-            machine.processor, machine.cores, machine.kernel, machine.everfold
-        );
-        println!("{} ranks\n{table}", self.ranks);
+            machine.processor,
+            machine.cores,
+            machine.kernel,
+            machine.everfold
+        )?;
+        say!("{} ranks\n{table}", self.ranks)?;
         Ok(ExitCode::SUCCESS)
     }
 }

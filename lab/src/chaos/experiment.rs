@@ -21,8 +21,8 @@ const WITHOUT_FAULTS: u64 = 5;
 pub struct Experiment {
     /// What each trial runs.
     pub spec: JobSpec,
-    /// Whether the result goes to all ranks.
-    pub to_all: bool,
+    /// The rank that the result goes to; nothing if it goes to all.
+    pub root: Option<u32>,
     /// What goes wrong.
     pub plan: Plan,
     /// From which it is drawn.
@@ -66,7 +66,7 @@ impl Experiment {
             spec: &self.spec,
             scratch: scratch.path(),
             can_be_filled,
-            to_all: self.to_all,
+            root: self.root,
             timeout: self.timeout,
             events,
             sender,

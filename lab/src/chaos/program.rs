@@ -62,6 +62,11 @@ pub enum BodyKind {
 type Ended<V> = Result<Outcome<Option<V>>, ReduceError>;
 
 impl Program {
+    /// The rank that gets the result; nothing if all do.
+    pub fn root(&self) -> Option<u32> {
+        (!self.all).then_some(self.root)
+    }
+
     /// The arguments from which a rank reads this again.
     pub fn arguments(&self) -> Vec<String> {
         let kind = self.kind.to_possible_value();

@@ -3,7 +3,6 @@
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::Args;
-use everfold::launch;
 
 use super::{
     experiment::{Experiment, Seen},
@@ -16,6 +15,9 @@ use crate::{
     Failure, Transport,
     cluster::{Cluster, ClusterError, HOSTS_MAX, Rate},
 };
+
+/// The longest time that can be given, in seconds: thirty days. Many times of it can still be counted.
+const TIME_MAX_S: f64 = 30.0 * 86_400.0;
 
 /// Where trials take place.
 #[derive(Clone, Debug, Args)]
@@ -61,7 +63,7 @@ pub struct Setting {
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("{text:?} is no time; write 500us, 20ms or 1.5s");
+    let refuse = || format!("{text:?} is no time up to 30 days; write 500us, 20ms or 1.5s");
     let (number, unit) = ["us", "ms", "s"]
         .iter()
         .find_map(|unit| Some((text.strip_suffix(unit)?, *unit)))
@@ -72,7 +74,8 @@ fn parse_time(text: &str) -> Result<Duration, String> {
             "ms" => 1e-3,
             _ => 1.0,
         };
-    Duration::try_from_secs_f64(seconds).map_err(|_| refuse())
+    let is_meant = (0.0..=TIME_MAX_S).contains(&seconds);
+    is_meant.then(|| Duration::from_secs_f64(seconds)).ok_or_else(refuse)
 }
 
 fn parse_factor(text: &str) -> Result<f64, String> {
@@ -100,14 +103,7 @@ impl Setting {
         cluster: Option<Cluster>,
         begin: Begin,
     ) -> Result<JobSpec, Failure> {
-        let transport = match (&cluster, self.transport) {
-            (Some(_), Transport::Shm) => {
-                return Err(Failure::new("hosts share no memory: leave --transport shm out"));
-            }
-            // Their processes could, since it is one machine.
-            (Some(_), _) => launch::Transport::Tcp,
-            (None, transport) => transport.into(),
-        };
+        let transport = if cluster.is_some() { self.transport.of_hosts()? } else { self.transport.into() };
         let mut words = words.into_iter();
         let (program, arguments, speaks) = match words.next() {
             Some(program) => (program.into(), words.collect(), false),
@@ -123,7 +119,7 @@ impl Setting {
     pub fn experiment(&self, spec: JobSpec, plan: Plan, trials: u64) -> Experiment {
         Experiment {
             spec,
-            to_all: self.program.all,
+            root: self.program.root(),
             plan,
             seed: self.seed,
             numbers: self.trial.map_or_else(|| (0..trials).collect(), |trial| vec![trial]),
@@ -151,7 +147,8 @@ mod tests {
         assert_eq!(parse_time("41230us"), Ok(Duration::from_micros(41_230)));
         assert_eq!(parse_time("20ms"), Ok(Duration::from_millis(20)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
-        for text in ["", "5", "s", "-1s", "infs", "1e40s"] {
+        assert_eq!(parse_time("2592000s"), Ok(Duration::from_secs(2_592_000)));
+        for text in ["", "5", "s", "-1s", "infs", "nans", "1e40s", "1e19s", "2592001s"] {
             assert!(parse_time(text).is_err(), "{text}");
         }
     }

@@ -165,9 +165,10 @@ impl Summary {
         }
     }
 
-    /// Whether nothing was seen that should not be.
-    pub fn is_good(&self) -> bool {
-        self.wrong == 0 && self.hung == 0
+    /// Whether nothing was seen that should not be. The `built_in` program fails in no other way than those it tells;
+    /// with another one, every exit code may be meant.
+    pub fn is_good(&self, built_in: bool) -> bool {
+        self.wrong == 0 && self.hung == 0 && (self.other == 0 || !built_in)
     }
 
     /// For people.
@@ -307,7 +308,13 @@ mod tests {
         assert_eq!(summary.folds_redone, Some(Spread { median: 0.5, p90: 0.8, max: 0.9 }));
         assert_eq!(summary.without_faults_ms, None);
         assert_eq!(summary.losses, BTreeMap::from([(Loss::Contribution, 2)]));
-        assert!(!summary.is_good());
-        assert!(Summary::new(&trials[..12], &[]).is_good());
+        assert!(!summary.is_good(true));
+        assert!(Summary::new(&trials[..12], &[]).is_good(true));
+        trials[12] = trial(Verdict::Failed, None, None, 0);
+        let summary = Summary::new(&trials, &[]);
+        assert!(
+            !summary.is_good(true) && summary.is_good(false),
+            "of other programs exit codes may be anything"
+        );
     }
 }

@@ -75,7 +75,7 @@ impl Table2 {
             )?;
         }
         say::results(summary.show())?;
-        Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if summary.is_good(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 

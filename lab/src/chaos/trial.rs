@@ -34,8 +34,8 @@ pub struct Ground<'a> {
     pub scratch: &'a Path,
     /// Whether the disk is to be filled.
     pub can_be_filled: bool,
-    /// Whether the result goes to all ranks.
-    pub to_all: bool,
+    /// The rank that the result goes to; nothing if it goes to all.
+    pub root: Option<u32>,
     /// A trial that takes longer hangs.
     pub timeout: Duration,
     /// What happens.
@@ -57,7 +57,8 @@ pub struct Trial {
     pub loss: Option<Loss>,
     /// What went wrong.
     pub faults: Vec<Injected>,
-    /// From the moment from which faults count to the result, in milliseconds.
+    /// From the moment from which faults count to the result, in milliseconds; to the end of all processes if nobody
+    /// has told that the result is there.
     pub result_ms: Option<f64>,
     /// What was done for the result.
     pub work: Option<Work>,
@@ -119,7 +120,7 @@ impl Ground<'_> {
         });
         let ends: Vec<End> = ends.collect();
         let Judgement { verdict, why, loss } = verdict::judge(&ends, self.spec.speaks);
-        let result_ns = self.result_ns(&tellings, &excused).unwrap_or(ended_ns);
+        let result_ns = result_ns(self.root, &tellings, &excused).unwrap_or(ended_ns);
         let result_ms = gate.opened_ns().filter(|_| verdict == Verdict::Recovered);
         let trial = Trial {
             number,
@@ -128,7 +129,7 @@ impl Ground<'_> {
             loss,
             faults: injected,
             result_ms: result_ms.map(|opened| result_ns.saturating_sub(opened) as f64 / 1e6),
-            work: verdict::work(&ends),
+            work: verdict::work(&ends, self.root),
             output: None,
         };
         let output = trial.is_bad().then(|| self.output(&folders, &ends));
@@ -184,15 +185,6 @@ impl Ground<'_> {
         actions.flat_map(|action| action.suspects(self.spec.layout)).collect()
     }
 
-    /// When the result was where it had to be.
-    fn result_ns(&self, tellings: &Tellings, excused: &BTreeSet<u32>) -> Option<u64> {
-        let times = (0..).zip(tellings).filter_map(|(rank, telling)| {
-            let is_meant = if self.to_all { !excused.contains(&rank) } else { rank == 0 };
-            telling.as_ref().filter(|_| is_meant).map(|(at_ns, _)| *at_ns)
-        });
-        times.max()
-    }
-
     /// What the ranks printed and how they ended.
     fn output(&self, folders: &Folders, ends: &[End]) -> String {
         let mut text = String::new();
@@ -204,5 +196,32 @@ impl Ground<'_> {
             text += &format!("== rank {rank} {code} and told {told}\n{}", String::from_utf8_lossy(&printed));
         }
         text
+    }
+}
+
+/// When the result was where it had to be: at the root, or at all ranks that are not excused.
+fn result_ns(root: Option<u32>, tellings: &[Option<(u64, Told)>], excused: &BTreeSet<u32>) -> Option<u64> {
+    let times = (0u32..).zip(tellings).filter_map(|(rank, telling)| {
+        let is_meant = match root {
+            Some(root) => rank == root,
+            None => !excused.contains(&rank),
+        };
+        telling.as_ref().filter(|_| is_meant).map(|(at_ns, _)| *at_ns)
+    });
+    times.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_is_there_when_its_root_has_it_or_all_have() {
+        let told = |at_ns| Some((at_ns, Told::Ok(Work::default())));
+        let (tellings, excused) = (vec![told(10), told(30), told(20), None], BTreeSet::from([1]));
+        assert_eq!(result_ns(Some(0), &tellings, &excused), Some(10));
+        assert_eq!(result_ns(Some(2), &tellings, &excused), Some(20));
+        assert_eq!(result_ns(Some(3), &tellings, &excused), None, "it was killed");
+        assert_eq!(result_ns(None, &tellings, &excused), Some(20));
     }
 }

@@ -87,9 +87,9 @@ fn judge_rank(end: &End, speaks: bool) -> Judgement {
     }
 }
 
-/// What was done for the result: at rank 0.
-pub fn work(ends: &[End]) -> Option<Work> {
-    match ends.first()?.told {
+/// What was done for the result: at its root, or at rank 0 if it goes to all.
+pub fn work(ends: &[End], root: Option<u32>) -> Option<Work> {
+    match ends.get(root.unwrap_or(0) as usize)?.told {
         Some(Told::Ok(work)) => Some(work),
         _ => None,
     }
@@ -164,8 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn the_work_is_that_of_rank_0() {
-        assert_eq!(work(&[GOOD, lost()]).map(|work| work.folds), Some(3));
-        assert_eq!(work(&[lost(), GOOD]), None);
+    fn the_work_is_that_of_the_root_or_of_rank_0() {
+        assert_eq!(work(&[GOOD, lost()], None).map(|work| work.folds), Some(3));
+        assert_eq!(work(&[lost(), GOOD], None), None);
+        assert_eq!(work(&[lost(), GOOD], Some(1)).map(|work| work.folds), Some(3));
     }
 }

@@ -32,7 +32,8 @@ use self::{
 };
 
 const EXAMPLE: &str = "\
-A question is a file such as this; all but the first two lines have these defaults:
+A question is a file such as this. The first two lines are needed; other lines that are no comments show the
+defaults. A table may be left out; one that is there needs all its keys but core_us, which is 0 by default:
   ranks = 200                    # one per node
   sizes = [\"1MiB\", \"8MiB\", \"64MiB\"]
   link = \"10gbe\"                 # or 100gbe, hdr, ndr; what follows overrides it

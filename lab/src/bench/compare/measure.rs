@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     case::{Case, Exercise},
-    field::{Contender, Field},
+    field::{Contender, Field, Maker},
     physics::Bound,
     place::Moves,
     statistics::{Quartiles, Ratio},
@@ -68,7 +68,7 @@ impl Measurement<'_, '_> {
     /// fastest of each library. In the end everfold draws one more repetition into `timeline`.
     ///
     /// # Errors
-    /// We are to end.
+    /// Everfold's side fails, or we are to end.
     pub fn run(&mut self, exercise: &Exercise, timeline: Option<&Path>) -> Result<Vec<Sample>, Failure> {
         let place = self.field.place;
         place.disturbed(exercise.case.disturbance(), |moves| self.run_under(exercise, moves, timeline))
@@ -103,7 +103,7 @@ impl Measurement<'_, '_> {
     /// does.
     ///
     /// # Errors
-    /// We are to end.
+    /// Everfold's side fails, or we are to end.
     pub fn with_computing(&mut self, exercise: Exercise) -> Result<(Exercise, Vec<Option<f64>>), Failure> {
         // Next to no computing: MPI shall use the same function.
         let quiet = Exercise { compute_us: 1, ..exercise };
@@ -176,7 +176,8 @@ impl Measurement<'_, '_> {
             && (elapsed >= time || counts().all(|count| count >= repetitions_max) || is_known())
     }
 
-    /// Some repetitions of a contender; none if it fails, and then it is not asked again.
+    /// Some repetitions of a contender; none if it fails, and then it is not asked again. That everfold fails, with
+    /// whatever bodies, is an error.
     fn block(&mut self, bound: &Bound, number: usize, repetitions: u64, round: u64) -> Taken {
         self.drawn_block(bound, number, repetitions, round, None)
     }
@@ -216,8 +217,11 @@ impl Measurement<'_, '_> {
             Ok(taken) => Ok(taken),
             Err(TeamError::Fatal(failure)) => Err(failure),
             Err(TeamError::Lost(why)) => {
-                let maker = contender.maker.name();
-                self.field.lost.push(format!("{maker} {}: {why}", contender.name));
+                let lost = format!("{} {}: {why}", contender.maker.name(), contender.name);
+                if contender.maker == Maker::Everfold {
+                    return Err(Failure::new(lost));
+                }
+                self.field.lost.push(lost);
                 self.field.teams[contender.team] = None;
                 Ok(Vec::new())
             }
@@ -240,4 +244,74 @@ impl Sample {
 /// Repetitions in a turn if one takes so long.
 fn turn(seconds: f64) -> u64 {
     ((TURN_S / seconds.max(1e-9)) as u64).clamp(1, TURN_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        os::unix::net::UnixStream,
+    };
+
+    use everfold::Protection;
+
+    use super::*;
+    use crate::bench::compare::{
+        peers::Library,
+        place::Place,
+        team::{Kind, Team},
+    };
+
+    /// A rank that comes to `socket`, and says of each block that a value was wrong.
+    fn answer_wrongly(socket: &Path) {
+        let mut driver = loop {
+            match UnixStream::connect(socket) {
+                Ok(driver) => break driver,
+                Err(_) => thread::yield_now(),
+            }
+        };
+        writeln!(driver, "0").unwrap();
+        for _ in BufReader::new(driver.try_clone().unwrap()).lines().map_while(Result::ok) {
+            writeln!(driver, "!an element is wrong").unwrap();
+        }
+    }
+
+    /// What comes of a measurement of one side, whose only rank has wrong values.
+    fn measure_wrong(maker: Maker) -> (Result<Vec<Sample>, Failure>, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, interrupts) = (Place::one_host(1), Interrupts::default());
+        thread::scope(|scope| {
+            scope.spawn(|| answer_wrongly(&folder.path().join("socket")));
+            let team = Team::start(Vec::new(), 1, folder.path(), &interrupts).unwrap();
+            let name = "that errs";
+            let contender = Contender {
+                maker,
+                name,
+                allreduce: name,
+                stays: true,
+                kind: Kind::Vec,
+                protection: Protection::None,
+                team: 0,
+            };
+            let (contenders, teams) = (vec![contender], vec![Some(team)]);
+            let mut field = Field { place: &place, contenders, lost: Vec::new(), teams };
+            let rule = Rule { precision: 1.0, repetitions_min: 1, repetitions_max: 1, time: Duration::ZERO };
+            let mut measurement = Measurement { field: &mut field, rule, seed: 1, interrupts: &interrupts };
+            let measured = measurement.run(&Exercise::single(Case::Quiet, 8), None);
+            field.teams.clear();
+            (measured, field.lost)
+        })
+    }
+
+    #[test]
+    fn without_everfold_there_are_no_results_and_others_are_left_out() {
+        let (measured, lost) = measure_wrong(Maker::Everfold);
+        let why = measured.expect_err("everfold has failed").message;
+        assert_eq!(why, "everfold that errs: !an element is wrong");
+        assert!(lost.is_empty(), "{lost:?}");
+        let (measured, lost) = measure_wrong(Maker::Library(Library::OpenMpi));
+        assert!(measured.expect("others may fail").is_empty());
+        assert_eq!(lost.len(), 1, "{lost:?}");
+        assert!(lost[0].ends_with("that errs: !an element is wrong"), "{lost:?}");
+    }
 }

@@ -38,6 +38,10 @@ const OVERLAP_BYTES: u64 = 32 << 20;
 const BUSY: f64 = 0.05;
 /// Fewest repetitions of a line, however long it takes.
 const REPETITIONS_MIN: usize = 3;
+/// Longest time for a line, if none is given.
+const SECONDS: Duration = Duration::from_secs(30);
+/// The same with --quick.
+const SECONDS_QUICK: Duration = Duration::from_secs(3);
 
 /// Measure everfold beside Open MPI and MPICH.
 ///
@@ -47,7 +51,8 @@ const REPETITIONS_MIN: usize = 3;
 /// The libraries are installed from the Python package index into the cache if they are missing. Each is
 /// measured as it comes and, in reductions, with the fastest of a few named algorithms, found anew for each line
 /// by a short trial. Hosts are network namespaces on a bridge, one rank on each, whose links are limited both ways; they
-/// need root. What cannot be measured is left out, and said.
+/// need root. What cannot be measured is left out, and said; but if everfold fails, or a value of it is wrong,
+/// the command ends with exit code 1.
 ///
 /// A line is repeated until the 95 % interval of each ratio of medians (bootstrap) is within ±5 % of the
 /// ratio, but at most 1000 times and for 30 s (--precision, --repetitions, --seconds), and at least 3 times
@@ -71,8 +76,8 @@ pub struct Compare {
     /// Numbers of hosts [default: 4,8 unless --ranks is given].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=i64::from(HOSTS_MAX)))]
     hosts: Vec<u32>,
-    /// Sizes of bodies in all cases but f and g [default: 8,1k,64k,1m,8m,32m,128m in cases a and h, 1m,8m,32m
-    /// in the others].
+    /// Sizes of bodies in all cases but f and g [default: 8,1k,64k,1m,8m,32m,128m in cases a and h,
+    /// 1k,64k,1m,8m,32m in i, j and k, 1m,8m,32m in the others].
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<u64>,
     /// Reductions at once in case f [default: 4,8,16,28].
@@ -100,10 +105,10 @@ pub struct Compare {
     /// Most repetitions of a line.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     repetitions: usize,
-    /// Longest time for a line.
-    #[arg(long, value_name = "T", default_value_t = 30.0)]
-    seconds: f64,
-    /// Be rough: --seconds 3, and fewer ranks, hosts and sizes unless they are given.
+    /// Longest time for a line [default: 30, or 3 with --quick].
+    #[arg(long, value_name = "T", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
+    /// Be rough: a shorter time for a line, and fewer ranks, hosts and sizes, unless they are given.
     #[arg(long)]
     quick: bool,
     /// From which it is drawn how late ranks come.
@@ -118,6 +123,11 @@ pub struct Compare {
     /// Draw what happened in one of everfold's repetitions of each line into this folder.
     #[arg(long, value_name = "DIR")]
     timelines: Option<PathBuf>,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| format!("{text:?} is no number of seconds; write 30 or 0.5"))
 }
 
 impl Compare {
@@ -309,7 +319,7 @@ impl Compare {
             precision: self.precision / 100.0,
             repetitions_min: REPETITIONS_MIN,
             repetitions_max: self.repetitions,
-            time: Duration::from_secs_f64(if self.quick { self.seconds.min(3.0) } else { self.seconds }),
+            time: self.seconds.unwrap_or(if self.quick { SECONDS_QUICK } else { SECONDS }),
         }
     }
 
@@ -320,5 +330,35 @@ impl Compare {
              {repetitions_max} repetitions, at most {time:?}",
             self.precision
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        compare: Compare,
+    }
+
+    fn read(words: &str) -> Result<Compare, clap::Error> {
+        let words = ["compare"].into_iter().chain(words.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.compare)
+    }
+
+    #[test]
+    fn the_time_for_a_line_is_what_is_asked_for() {
+        for (words, seconds) in
+            [("", 30.0), ("--quick", 3.0), ("--quick --seconds 10", 10.0), ("--seconds 0.5", 0.5)]
+        {
+            assert_eq!(read(words).unwrap().rule().time, Duration::from_secs_f64(seconds), "{words}");
+        }
+        for time in ["-1", "inf", "nan", "1e40", "30s", ""] {
+            assert!(read(&format!("--seconds={time}")).is_err(), "{time}");
+        }
     }
 }

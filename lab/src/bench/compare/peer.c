@@ -33,8 +33,8 @@ static long long now_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* The sums are whole numbers below 2^24: exact in any order. */
-static float element(long index, long round) { return ((index + round) & 255) + 1; }
+/* The sums of up to 512 ranks are whole numbers below 2^24: exact in any order. */
+static float element(long index, long round) { return (index + round) % 127 + 1; }
 
 static void fill(float *body, long elements, long round)
 {

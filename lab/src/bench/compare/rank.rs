@@ -98,9 +98,9 @@ impl Elements for Vec<f32> {
     }
 }
 
-/// What a body repeats, times `weight`. Sums are whole numbers below 2²⁴: exact in any order.
+/// What a body repeats, times `weight`. Sums of up to 512 ranks are whole numbers below 2²⁴: exact in any order.
 fn pattern(weight: u32, round: u64) -> [f32; 256] {
-    std::array::from_fn(|index| (weight * ((index as u32 + round as u32) % 256 + 1)) as f32)
+    std::array::from_fn(|index| (weight * ((index as u32 + round as u32) % 127 + 1)) as f32)
 }
 
 /// Fills the body of a rank.
@@ -181,4 +181,23 @@ where
         }
     }
     Ok(checked.map(|()| times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_as_many_ranks_as_there_may_be_are_exact_in_any_order() {
+        let size = 512;
+        for ranks in [(0..size).collect::<Vec<u32>>(), (0..size).rev().collect()] {
+            let mut sum = vec![0.0f32; 300];
+            let mut body = sum.clone();
+            for rank in ranks {
+                fill(&mut body, rank, 5);
+                sum.iter_mut().zip(&body).for_each(|(sum, element)| *sum += element);
+            }
+            assert_eq!(check(&sum, size, 5), Ok(()));
+        }
+    }
 }

@@ -11,10 +11,7 @@ use std::{
 };
 
 use clap::Args;
-use everfold::{
-    launch::{self, hosts::HostCount},
-    recovery::RecoveryFile,
-};
+use everfold::{launch::hosts::HostCount, recovery::RecoveryFile};
 use everfold_protocol::units;
 use everfold_sim::model::Failures;
 
@@ -206,6 +203,7 @@ impl Compare {
         let hosts = self.hosts.map_or(1, |HostCount { count, spares }| count.saturating_add(spares));
         let layout = Layout { ranks: self.ranks, hosts, domains: self.domains };
         check(&rates, layout)?;
+        let transport = if self.hosts.is_some() { self.transport.of_hosts()? } else { self.transport.into() };
         let draw = |trial| rates.draw(layout, (self.seed, trial), self.time_limit);
         let schedules: Vec<Vec<Fault>> = (0..self.trials).map(draw).collect::<Result<_, _>>()?;
 
@@ -219,8 +217,7 @@ impl Compare {
             hosts: self.hosts,
             cluster: self.hosts.map(|_| Cluster::start(hosts, None)).transpose()?,
             layout,
-            // Hosts of one machine could share memory.
-            transport: if self.hosts.is_some() { launch::Transport::Tcp } else { self.transport.into() },
+            transport,
             time_limit: self.time_limit,
             scratch: scratch.path().to_owned(),
             events,
@@ -236,7 +233,9 @@ impl Compare {
             let title = format!("seed {}: runs under the same faults", self.seed);
             plot::draw(path, &title, &contestants)?;
         }
-        contestants.iter().try_for_each(|contestant| tell_failures(contestant, &self.keep))?;
+        for (place, contestant) in (1..).zip(&contestants) {
+            tell_failures(contestant, place, &self.keep)?;
+        }
         say!("{}", table::show(&rows))?;
         let differences = self.same.map_or(0, |text| tell_differences(&contestants, &text));
         Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -308,12 +307,17 @@ fn describe(end: &End) -> Option<&str> {
     }
 }
 
-/// Tells which runs have not come to their end, and keeps what they have said.
-fn tell_failures(Contestant { file, trials, .. }: &Contestant, keep: &Path) -> Result<(), Failure> {
+/// Tells which runs have not come to their end, and keeps what they have said. Their place among all files tells
+/// files of the same name apart.
+fn tell_failures(
+    Contestant { file, trials, .. }: &Contestant,
+    place: usize,
+    keep: &Path,
+) -> Result<(), Failure> {
     for (number, seen) in trials.iter().enumerate() {
         let Some(why) = describe(&seen.end) else { continue };
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        let path = keep.join(format!("{name}-trial-{number}.txt"));
+        let path = keep.join(format!("{place}-{name}-trial-{number}.txt"));
         let output = seen.output.as_deref().unwrap_or_default();
         fs::create_dir_all(keep)
             .and_then(|()| fs::write(&path, output))
