@@ -100,9 +100,8 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
     let ended = future.await;
     // The death is news that may still be on its way, if the reduction was faster.
     while session.survivors().contains(victim.into()) {
-        if let Some(news) = events.next().await {
-            print(&session, &news);
-        }
+        let Some(news) = events.next().await else { break };
+        print(&session, &news);
     }
     match ended {
         Ok(Outcome { value: Some(sum), report }) => {
@@ -126,9 +125,11 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
         Err(error) => return Err(error.into()),
     }
 
-    // Life goes on. A group that names a dead rank would be refused; this one names the living.
+    // Life goes on. A group that names a dead rank would be refused; this one names the living, and one of them
+    // is the root.
     let survivors = session.survivors();
-    let next = session.reduce("next sum", contribution(&session, elements)).group(&survivors).await?;
+    let root = survivors.iter().next().expect("this rank lives");
+    let next = session.reduce("next sum", contribution(&session, elements)).group(&survivors).root(root).await?;
     if let Some(sum) = next.value {
         check(&sum, &survivors, elements)?;
     }

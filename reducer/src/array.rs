@@ -75,13 +75,6 @@ impl<T: Pod + fmt::Debug> fmt::Debug for Array<T> {
     }
 }
 
-// An array of another type never comes back: the element type is part of what the ranks agree on.
-impl<T> fmt::Display for Array<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "array of {} bytes", self.memory.bytes().len())
-    }
-}
-
 /// The typed owner behind type-erased memory.
 pub(crate) fn downcast<T: Any>(memory: Box<dyn Memory>) -> Option<T> {
     memory.into_any().downcast().ok().map(|owner| *owner)

@@ -11,7 +11,7 @@ use everfold_protocol::spec::Limits;
 
 use crate::{
     checkpoint::Interval,
-    recovery::{LocatedFaults, NAMES_MAX, Recoveries, Recovery, Repeated, Restart},
+    recovery::{LocatedFaults, NAMES_MAX, Protocol, Recoveries, Recovery, Repeated, Restart},
 };
 
 /// The limits and waiting times of a job. All processes of a job run the same program and so have the same
@@ -51,6 +51,7 @@ pub struct Config {
     checkpoint_interval: Interval,
     checkpoint_pace: Option<String>,
     checkpoint_directory: Option<PathBuf>,
+    checkpoint_protocol: Option<Protocol>,
     rolls_back: bool,
     result_log_bytes_max: u64,
 }
@@ -67,6 +68,7 @@ impl Default for Config {
             checkpoint_interval: Interval::default(),
             checkpoint_pace: None,
             checkpoint_directory: None,
+            checkpoint_protocol: None,
             rolls_back: false,
             result_log_bytes_max: 1 << 30,
         }
@@ -79,7 +81,7 @@ impl Default for Config {
 pub struct ConfigError {
     /// Which one.
     pub knob: &'static str,
-    /// Its value, in nanoseconds or bytes.
+    /// Its value: nanoseconds of a time, bytes of a size, a number otherwise.
     pub value: u128,
     /// The least that makes sense.
     pub least: u128,
@@ -363,6 +365,17 @@ impl Config {
     /// This, with this pace in place of another one or none, or with none.
     pub(crate) fn paced_by(mut self, name: Option<String>) -> Self {
         self.checkpoint_pace = name;
+        self
+    }
+
+    /// Whether ranks save for themselves or together, where that is demanded.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        self.checkpoint_protocol
+    }
+
+    /// This, with a demand for this protocol in place of another one or none, or with none.
+    pub(crate) fn saved_by(mut self, protocol: Option<Protocol>) -> Self {
+        self.checkpoint_protocol = protocol;
         self
     }
 

@@ -70,7 +70,8 @@ impl fmt::Debug for Error {
 /// Why a reduction ended without a value at this rank.
 #[derive(Debug, thiserror::Error)]
 pub enum ReduceError {
-    /// The reduction, or this rank's part in it, was refused. Nothing of it was counted anywhere.
+    /// The reduction, or this rank's part in it, was refused. No rank has a result, but after a
+    /// [deadline](Refusal::DeadlineExceeded): then some ranks may have received it.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The body cannot be serialised, or there is no window left for it. No other rank has heard of the call.
@@ -189,6 +190,21 @@ pub enum LaunchError {
          Config::checkpoint_directory)"
     )]
     StandbysSave,
+    /// All ranks are to save checkpoints at the same call, and there is no directory of checkpoints.
+    #[error(
+        "the recovery file has all ranks save at the same call (`checkpoint.protocol` is \"coordinated\"), which needs a \
+         directory: name one by --checkpoints (EVERFOLD_CHECKPOINTS), `checkpoint.directory` or \
+         Config::checkpoint_directory, or choose \"independent\""
+    )]
+    CoordinatedNowhere,
+    /// Each rank is to save checkpoints for itself, and there is a directory of checkpoints, where they are those of
+    /// all.
+    #[error(
+        "the recovery file has each rank save for itself (`checkpoint.protocol` is \"independent\"), but checkpoints in a \
+         directory are those of all ranks together: choose \"coordinated\", or no directory (--checkpoints, \
+         EVERFOLD_CHECKPOINTS, Config::checkpoint_directory)"
+    )]
+    IndependentInDirectory,
     /// The rendezvous is no address.
     #[error("EVERFOLD_RENDEZVOUS: {0}")]
     Rendezvous(#[from] AddressError),

@@ -82,11 +82,14 @@ pub use everfold_protocol::{
     spec::{Aspect, Limits, Order, Protection, ProtectionError},
 };
 pub use everfold_runtime::{
+    agent::{HailError, NoAgent},
     body::{BodyError, Unfit},
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},
     memory::catalogue::KeepError,
-    transport::ReadError,
+    rank::JoinError,
+    result_log::LogError,
+    transport::{ReadError, control::AddressError, handshake::HandshakeError},
 };
 pub use everfold_storage::directory::DirectoryError;
 pub use group::Group;

@@ -7,7 +7,7 @@
 //! floating-point [`Sum`] and [`Product`] round, and are not associative. They are commutative, but for which
 //! NaN comes out where there are several; that a NaN comes out is certain.
 
-use std::{any::Any, fmt};
+use std::fmt;
 
 use bytemuck::Pod;
 use everfold_protocol::spec::{BodyKind, ElementType, Operation};
@@ -15,7 +15,7 @@ use everfold_runtime::{
     body,
     executor::Returned,
     kernel::{Accumulate, Element, Located, element_wise, predefined},
-    memory::{buffer::Memory, region::Block},
+    memory::buffer::Memory,
 };
 
 use crate::{
@@ -55,12 +55,9 @@ impl<T: Element> Elements for Array<T> {
     }
 
     fn from_memory(memory: Box<dyn Memory>) -> Option<Self> {
-        // Shared memory if there was some when the array was made, private memory otherwise.
-        let known = {
-            let any: &dyn Any = &*memory;
-            any.is::<Block>() || any.is::<Vec<T>>()
-        };
-        known.then(|| Self::new(memory))
+        // The ranks have agreed on the type of its elements. The memory is of any kind: shared, private, or
+        // what a collective call has delivered.
+        Self::filled(memory)
     }
 }
 

@@ -13,9 +13,6 @@ use everfold_planner::{
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-/// The variable that names the file.
-const VARIABLE: &str = everfold_runtime::launch::environment::PLAN;
-
 /// A plan that programs can follow: the file `plan.toml` that `everfold plan` writes.
 #[derive(Clone, Debug)]
 pub struct PlanFile {
@@ -84,12 +81,6 @@ impl PlanFile {
             Ok(follower) => Ok(Self { follower }),
             Err(source) => Err(PlanError::Unfollowable { path, source }),
         }
-    }
-
-    /// The file that `EVERFOLD_PLAN` names, or else the one at `path`.
-    pub(crate) fn chosen(path: Option<&Path>) -> Result<Option<Self>, PlanError> {
-        let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
-        named.as_deref().or(path).map(Self::read).transpose()
     }
 
     pub(crate) fn into_follower(self) -> Follower {

@@ -15,9 +15,6 @@ use super::{
     recorder::Recorder,
 };
 
-/// The variable that names the file to which a profile is written.
-const RECORD: &str = everfold_runtime::launch::environment::RECORD;
-
 /// The points of a program: where a plan says to save, and the profile that is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Placing {
@@ -41,15 +38,13 @@ pub(crate) enum Here {
 }
 
 impl Placing {
-    /// The plan and the record that the environment names, or else these.
+    /// Follows the plan in the file `plan`, and records a profile in `record`.
     ///
     /// # Errors
     /// The plan cannot be followed.
-    pub fn chosen(plan: Option<&Path>, record: Option<&Path>) -> Result<Self, PlanError> {
-        let named = std::env::var_os(RECORD).filter(|name| !name.is_empty()).map(PathBuf::from);
-        let record = named.or_else(|| record.map(Path::to_owned));
-        let follower = PlanFile::chosen(plan)?.map(PlanFile::into_follower);
-        Ok(Self { follower: Mutex::new(follower), record, recorder: None })
+    pub fn new(plan: Option<&Path>, record: Option<&Path>) -> Result<Self, PlanError> {
+        let follower = plan.map(PlanFile::read).transpose()?.map(PlanFile::into_follower);
+        Ok(Self { follower: Mutex::new(follower), record: record.map(Path::to_owned), recorder: None })
     }
 
     /// Begins to record, if that was asked for.

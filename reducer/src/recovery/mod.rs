@@ -31,5 +31,5 @@ pub use everfold_master::recovery::{
     Chain, Detector, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart,
 };
 
-pub(crate) use self::file::NAMES_MAX;
+pub(crate) use self::file::{NAMES_MAX, Protocol};
 pub use self::file::{RecoveryError, RecoveryFile};

@@ -60,7 +60,7 @@ impl Session {
     ///
     /// Every rank of the group calls it and folds its share of the indices. If a rank dies before it has
     /// contributed, the survivors compute its share, inside the call, and reduce again. So every index counts
-    /// exactly once, as long as one rank lives. All ranks receive the value.
+    /// exactly once, as long as one rank lives, and the host of rank 0. All ranks receive the value.
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -168,7 +168,7 @@ impl<'g> RecoverySegment<'g> {
     /// Each write costs an encoding and a copy of the partial value. Progress does not outlive its host. If
     /// shared memory has no room for it, the call goes on without.
     ///
-    /// Without it, all grains of a rank that dies before it contributes are computed again.
+    /// Without it, all grains of a rank that dies before it contributes are computed again. 0 counts as 1.
     pub fn progress(mut self, grains: u64) -> Self {
         self.progress = Some(grains.max(1));
         self
@@ -208,6 +208,11 @@ impl<'g> RecoverySegment<'g> {
     /// `fold` is given the indices of one grain. For the same indices it has to give the same value at every
     /// rank: with [`Order::Arrival`] as far as it matters to the application, with [`Order::Fixed`] bit by
     /// bit.
+    ///
+    /// # Cancelling
+    /// Await it to its end. A segment makes several reductions: if its future is dropped, this rank makes no more of
+    /// them, and the others wait for it until their [deadline](Self::deadline), if they have one, or as long as this
+    /// process lives.
     ///
     /// # Errors
     /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: no other rank has heard of the call.

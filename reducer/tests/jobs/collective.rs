@@ -23,6 +23,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("collective::scatter", 5, scatter);
     suite.job("collective::exchange", 5, exchange);
     suite.job("collective::barrier", 5, barrier);
+    suite.job("collective::what_came_is_reduced", 3, what_came_is_reduced);
     suite.job("collective::alone", 1, everything);
     suite.job("collective::some_pieces_are_too_long_for_the_board", 4, of_all_lengths);
     suite.job("collective::many_at_once", 4, many_at_once);
@@ -171,6 +172,24 @@ async fn broadcast(session: Session) -> everfold::Result<()> {
     // A type that is wider than any number.
     let wide = (me == 0u32).then(|| vec![[1u128, 2]; 3000]);
     assert_eq!(session.broadcast("wide", wide).await?.value[2999], [1, 2]);
+    Ok(())
+}
+
+/// Arrays that have come from others are contributions like any other.
+async fn what_came_is_reduced(session: Session) -> everfold::Result<()> {
+    let (me, size, world) = (session.rank(), u64::from(session.size()), session.world());
+    for length in LENGTHS.into_iter().filter(|length| *length > 0) {
+        let own = (me == 0u32).then(|| vec![3u64; length]);
+        let came = session.broadcast("all have", own).await?.value;
+        let Sum(sum) = session.allreduce("sum", Sum(came)).await?.value;
+        assert!(sum[..] == vec![3 * size; length], "{length}");
+        let gathered = session.allgather("side by side", vec![u64::from(me.0); length]).await?.value;
+        let sum = session.reduce("sum of all", Sum(gathered.into_array())).await?.value;
+        if let Some(Sum(sum)) = sum {
+            let expected = world.iter().flat_map(|rank| vec![size * u64::from(rank.0); length]);
+            assert!(sum.iter().copied().eq(expected), "{length}");
+        }
+    }
     Ok(())
 }
 

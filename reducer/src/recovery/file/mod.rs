@@ -14,9 +14,9 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+pub(crate) use self::written::Protocol;
 use self::written::{
-    Due, Process, Protocol, Written, WrittenCheckpoint, WrittenLocated, WrittenNetwork, WrittenRepeated,
-    WrittenRestart,
+    Due, Process, Written, WrittenCheckpoint, WrittenLocated, WrittenNetwork, WrittenRepeated, WrittenRestart,
 };
 use super::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart};
 use crate::{
@@ -28,9 +28,6 @@ use crate::{
 pub(crate) const NAMES_MAX: usize = 16;
 /// Most bytes of the name of one.
 const NAME_BYTES_MAX: usize = 64;
-
-/// The variable that names the file.
-pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVERY;
 
 /// A file that chooses which recovery meets which fault, and when ranks save checkpoints.
 ///
@@ -80,7 +77,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// above, with three exceptions: without `[located]`, `[repeated]` and `[network]` there are no such faults.
 /// These sections need all of their keys. Without `directory`, the protocol is "independent".
 ///
-/// A file replaces all that the program chooses. `Display` says in plain words what happens at each fault.
+/// A file replaces all that the program chooses, but for the directory, if the file names none. `Display` says in plain words what happens at each fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecoveryFile {
     recoveries: Recoveries,
@@ -88,6 +85,7 @@ pub struct RecoveryFile {
     rolls_back: bool,
     interval: Interval,
     pace: Option<String>,
+    protocol: Option<Protocol>,
     directory: Option<PathBuf>,
     result_log_bytes_max: u64,
 }
@@ -140,12 +138,6 @@ impl RecoveryFile {
         Self::from_text(text).map_err(|reason| RecoveryError::Malformed { path: None, reason })
     }
 
-    /// The file that `EVERFOLD_RECOVERY` names, or else the one at `path`.
-    pub(crate) fn chosen(path: Option<&Path>) -> Result<Option<Self>, RecoveryError> {
-        let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
-        named.as_deref().or(path).map(Self::read).transpose()
-    }
-
     /// Whether all ranks go back to the last checkpoint when a process has ended.
     pub fn rolls_back(&self) -> bool {
         self.rolls_back
@@ -188,6 +180,7 @@ impl RecoveryFile {
             .detectors(self.detectors.iter().cloned())
             .checkpoint_interval(self.interval)
             .paced_by(self.pace.clone())
+            .saved_by(self.protocol)
             .result_log_bytes_max(self.result_log_bytes_max);
         let config = if self.rolls_back { config.roll_back() } else { config };
         match &self.directory {
@@ -210,17 +203,10 @@ impl RecoveryFile {
                        `restart`, `migrate` or `promote` for some fault, or leave it out";
             return refused("detectors", why);
         }
-        if file.rolls_back && file.recoveries.ranks_migrate() {
-            let goes = |chain: Chain| chain.contains(Recovery::Migrate) || chain.contains(Recovery::Promote);
-            let is_network = file.recoveries.network.is_some_and(|network| goes(network.recovery));
-            let is_located = file.recoveries.located.as_ref().is_some_and(|located| goes(located.recovery));
-            let key = match goes(file.recoveries.physical) {
-                true => "physical",
-                false if is_network => "network",
-                false if is_located => "located",
-                false => "repeated",
-            };
-            return refused(key, "where all ranks go back, none migrates or is promoted");
+        if let Some(key) = beside_rollback(&file.recoveries).filter(|_| file.rolls_back) {
+            let why = "where all ranks go back, none is started alone, migrates or is promoted, whatever the fault: leave \
+                       it out";
+            return refused(key, why);
         }
         if file.recoveries.ranks_stand_by() {
             let why = "where ranks are promoted, their standbys would save there, too: leave it out, or choose other \
@@ -228,7 +214,7 @@ impl RecoveryFile {
             if file.directory.is_some() {
                 return refused("checkpoint.directory", why);
             }
-            if written.checkpoint.protocol.as_ref().is_some_and(|it| *it.get_ref() == Protocol::Coordinated) {
+            if file.protocol == Some(Protocol::Coordinated) {
                 return refused(
                     "checkpoint.protocol",
                     "ranks that are promoted save for themselves: \"independent\"",
@@ -304,6 +290,7 @@ impl RecoveryFile {
             rolls_back,
             interval,
             pace,
+            protocol: checkpoint.protocol.as_ref().map(|protocol| *protocol.get_ref()),
             directory,
             result_log_bytes_max,
         })
@@ -377,6 +364,18 @@ fn offset_of(table: &DeTable<'_>, key: &str) -> Option<usize> {
         (Some(rest), DeValue::Table(inner)) => offset_of(inner, rest),
         _ => Some(value.span().start),
     }
+}
+
+/// The key of a recovery of single ranks, if there is one: a rollback leaves it no room.
+fn beside_rollback(recoveries: &Recoveries) -> Option<&'static str> {
+    let Recoveries { physical, network, located, repeated, .. } = recoveries;
+    let chosen = [
+        ("physical", *physical != Recovery::Ignore.into()),
+        ("network", network.is_some()),
+        ("located", located.is_some()),
+        ("repeated", repeated.is_some()),
+    ];
+    chosen.into_iter().find(|(_, is_chosen)| *is_chosen).map(|(key, _)| key)
 }
 
 #[cfg(test)]
@@ -476,7 +475,15 @@ mod tests {
             ("process = \"promote\"\n[checkpoint]\ndirectory = \"d\"", ["line 3", "checkpoint.directory"]),
             ("physical = \"promote\"\n[checkpoint]\nprotocol = \"coordinated\"", ["line 3", "independent"]),
             ("process = \"rollback\"\nphysical = \"promote\"", ["line 2", "is promoted"]),
-            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "none migrates"]),
+            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "migrates"]),
+            (
+                "process = \"rollback\"\n[repeated]\nfaults = 5\nwithin = \"1 s\"\nrecovery = \"restart\"",
+                ["line 2, key `repeated`", "leave it out"],
+            ),
+            (
+                "process = \"rollback\"\n[network]\nshare_percent = 50\nrecovery = \"ignore\"",
+                ["line 2, key `network`", "leave it out"],
+            ),
             ("process = []", ["line 1", "at least one"]),
             ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),
             ("\nphysical = \"restart\"", ["line 2", "a host that is lost"]),
@@ -492,7 +499,7 @@ mod tests {
             ("[located]\nfaults = [\"disk 1\"]\nrecovery = \"migrate\"", ["line 2", "`disk 1` is no fault"]),
             (
                 "process = \"rollback\"\n[located]\nfaults = [\"a\"]\nrecovery = \"migrate\"",
-                ["line 2, key `located`", "none migrates"],
+                ["line 2, key `located`", "leave it out"],
             ),
             ("process = 3", ["line 1", "a list of them"]),
             ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),

@@ -39,7 +39,7 @@ pub(super) enum Process {
 /// Whether all ranks save together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Protocol {
+pub(crate) enum Protocol {
     Independent,
     Coordinated,
 }
