@@ -15,8 +15,8 @@
 //!   ports.
 //!
 //! Not modelled are packets, routes and congestion inside of a switch, back-pressure (what a busy receiver
-//! cannot take waits in the network), the limit of four requests under way to one peer, checksums, and cores
-//! as such.
+//! cannot take waits in the network), the limit of 64 requests of one reader that wait at an owner,
+//! checksums, and cores as such.
 //!
 //! Failures of nodes are far apart beside a reduction: [`Failures`] tells how probably one is met, and when
 //! in a job.
