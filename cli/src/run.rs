@@ -38,11 +38,11 @@ pub struct Run {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
     /// Number of hosts, on each of which this command is started; of N:M hosts the first N have ranks, and the
-    /// others are spare.
-    #[arg(long, value_name = "N[:M]", env = "EVERFOLD_HOSTS", help_heading = "Several hosts")]
+    /// others are spare [env: EVERFOLD_HOSTS].
+    #[arg(long, value_name = "N[:M]", help_heading = "Several hosts")]
     hosts: Option<HostCount>,
-    /// Index of this host, from 0.
-    #[arg(long, value_name = "I", env = "EVERFOLD_HOST_INDEX", help_heading = "Several hosts")]
+    /// Index of this host, from 0 [env: EVERFOLD_HOST_INDEX].
+    #[arg(long, value_name = "I", help_heading = "Several hosts")]
     host_index: Option<u32>,
     /// The rendezvous of all hosts: an address of host 0 that the others reach, and a free port there [env:
     /// EVERFOLD_RENDEZVOUS].
@@ -122,6 +122,9 @@ Examples:
 
 impl Run {
     pub fn run(self, components: &Components) -> Result<ExitCode, Failure> {
+        // A process of a job has started this command: the variables are those of that job.
+        let is_nested = variable("EVERFOLD_RANK").is_some();
+        let named = |name| variable(name).filter(|_| !is_nested);
         let mut words = self.program.into_iter();
         let program = PathBuf::from(words.next().expect("clap requires the program"));
         let mut local = Local::new(self.ranks, program);
@@ -129,19 +132,25 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
+        local.is_nested = is_nested;
         local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY"));
         local.recovery = local.recovery.map(|file| usable(file, components)).transpose()?;
         local.components = components.clone();
         local.rules = self.rules;
-        local.symptoms = self.record_symptoms.map(extensible).transpose()?;
+        let symptoms = self.record_symptoms.or_else(|| named("EVERFOLD_RECORD_SYMPTOMS"));
+        local.symptoms = symptoms.map(extensible).transpose()?;
         local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
         local.watcher = self.events.map(|file| events::write_to(&file)).transpose()?;
-        local.record = self.record.map(|file| absolute(&file)).transpose()?;
+        let record = self.record.or_else(|| named("EVERFOLD_RECORD"));
+        local.record = record.map(|file| absolute(&file)).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
-        let lookup = |name: &str| std::env::var(name).ok();
+        let is_meant = |name: &str| !is_nested || !OF_HOSTS.contains(&name);
+        let lookup = |name: &str| std::env::var(name).ok().filter(|_| is_meant(name));
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
-        let resume = self.resume.or_else(|| named("EVERFOLD_RESUME"));
-        let checkpoints = self.checkpoints.or_else(|| named("EVERFOLD_CHECKPOINTS"));
+        let (resume, checkpoints) = match (self.resume, self.checkpoints) {
+            (None, None) => (named("EVERFOLD_RESUME"), named("EVERFOLD_CHECKPOINTS")),
+            said => said,
+        };
         use_checkpoints(&mut local, checkpoints, resume).map_err(|error| Failure::new(error.to_string()))?;
         let is_first = local.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
         let checkpoints = local.checkpoints.as_ref().filter(|_| is_first).map(|of| of.directory.clone());
@@ -158,15 +167,16 @@ fn say_what_is_left(directory: &Path) {
     let complete = Directory::open(directory).and_then(|directory| directory.complete());
     if let Some((newest, _)) = complete.ok().and_then(|mut complete| complete.pop()) {
         let (generation, directory) = (newest.generation.0, directory.display());
-        eprintln!(
-            "everfold: the job can go on from generation {generation}: start it with --resume {directory}"
-        );
+        note!("everfold: the job can go on from generation {generation}: start it with --resume {directory}");
     }
 }
 
+/// Variables that say which of the hosts of a job this one is.
+const OF_HOSTS: [&str; 4] = ["EVERFOLD_HOSTS", "EVERFOLD_HOST_INDEX", "EVERFOLD_RENDEZVOUS", "EVERFOLD_JOB"];
+
 /// The path in a variable. An empty one names none.
-fn named(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from)
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// The path from everywhere of a recovery file that makes sense.

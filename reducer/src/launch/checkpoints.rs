@@ -101,9 +101,14 @@ pub fn use_checkpoints(
     checkpoints: Option<PathBuf>,
     resume: Option<PathBuf>,
 ) -> Result<(), LaunchError> {
-    // The file is chosen already.
-    let variables = Variables { are_around: local.recovery.is_some() };
-    let config = super::chosen(variables, local.recovery.as_deref(), &Config::default())?;
+    let variables = Variables { are_around: local.is_nested };
+    let file = local.recovery.clone().or_else(|| variables.path(environment::RECOVERY));
+    let config = super::chosen(file.as_deref(), &Config::default())?;
+    let config = match config.protocol() {
+        // The program may choose a directory, which each of its processes sees.
+        Some(Protocol::Coordinated) => config.saved_by(None),
+        _ => config,
+    };
     let said = || config.checkpoints().map(Path::to_owned);
     let choice = Choice { resumes: resume.is_some(), directory: resume.or(checkpoints).or_else(said) };
     choice.give(local, &config)

@@ -218,7 +218,8 @@ where
     let is_around = found.as_ref().is_some_and(is_inherited);
     let environment = found.filter(|_| !is_around);
     let variables = Variables { are_around: is_around };
-    let config = chosen(variables, launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
+    let recovery = variables.path(environment::RECOVERY).or(launch.recovery.clone());
+    let config = chosen(recovery.as_deref(), &launch.config).map_err(Error::from)?;
     let placing = placing(variables, launch.plan.as_deref(), launch.record.as_deref());
     let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
     let choice = Choice::find(&config, launch.resume.as_deref(), variables);
@@ -243,11 +244,9 @@ impl Drop for Ending {
     }
 }
 
-/// The configuration; a recovery file takes precedence over the program, and the one that the environment names
-/// over the one at `path`.
-fn chosen(variables: Variables, path: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
-    let named = variables.path(environment::RECOVERY);
-    let file = named.as_deref().or(path).map(RecoveryFile::read).transpose()?;
+/// The configuration; a recovery file takes precedence over the program.
+fn chosen(path: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
+    let file = path.map(RecoveryFile::read).transpose()?;
     Ok(file.map_or_else(|| config.clone(), |file| file.apply(config.clone())))
 }
 
@@ -319,7 +318,7 @@ impl Session {
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         let variables = Variables { are_around: false };
         let placing = placing(variables, None, None).map_err(LaunchError::from)?;
-        let config = chosen(variables, None, config)?;
+        let config = chosen(variables.path(environment::RECOVERY).as_deref(), config)?;
         let choice = Choice::find(&config, None, variables);
         let pace = config.pace().map(|name| Paces::default().make(name)).transpose();
         Self::enter(environment, &config, pace.map_err(LaunchError::from)?, placing, choice, None)

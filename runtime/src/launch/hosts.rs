@@ -4,14 +4,14 @@
 //!
 //! | | is found in |
 //! |---|---|
-//! | number of hosts | `EVERFOLD_HOSTS`, `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE`, `SLURM_STEP_NUM_NODES`, `SLURM_NNODES` |
-//! | this host's index | `EVERFOLD_HOST_INDEX`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `SLURM_NODEID`, `JOB_COMPLETION_INDEX` (Kubernetes) |
+//! | number of hosts | `EVERFOLD_HOSTS`, `SLURM_STEP_NUM_NODES`, `SLURM_NNODES`, `OMPI_COMM_WORLD_SIZE`, `PMI_SIZE` |
+//! | this host's index | `EVERFOLD_HOST_INDEX`, `SLURM_NODEID`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `JOB_COMPLETION_INDEX` (Kubernetes) |
 //! | where they meet | `EVERFOLD_RENDEZVOUS`, or the first node of `SLURM_STEP_NODELIST` or `SLURM_JOB_NODELIST` |
 //! | number of the job | `EVERFOLD_JOB` (hexadecimal), `SLURM_JOB_ID` with `SLURM_STEP_ID`, or else 0 |
 //! | secret | `EVERFOLD_SECRET`, `EVERFOLD_SECRET_FILE` |
 //!
-//! Inside of a job of Slurm, Open MPI's `mpirun` starts its daemons by `srun`. So variables of a step are those of the
-//! daemons, which are not on all hosts: beside variables of Open MPI they do not count.
+//! Inside of a job of Slurm, Open MPI's `mpirun` starts its daemons by `srun`, and not on all hosts. So what Slurm says
+//! of its steps and of their nodes is about the daemons: beside variables of Open MPI it does not count.
 //!
 //! Deliberately absent: nothing here reads the environment of the process. [`Hosts::find`] is told what to
 //! look at.
@@ -106,19 +106,19 @@ pub enum HostsError {
 }
 
 const COUNTS: [&str; 5] =
-    ["EVERFOLD_HOSTS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
+    ["EVERFOLD_HOSTS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 const INDICES: [&str; 6] = [
     "EVERFOLD_HOST_INDEX",
+    "SLURM_NODEID",
     MPIRUN_RANK,
     "PMIX_RANK",
     "PMI_RANK",
-    "SLURM_NODEID",
     "JOB_COMPLETION_INDEX",
 ];
 /// Set by Open MPI's `mpirun`.
 const MPIRUN_RANK: &str = "OMPI_COMM_WORLD_RANK";
-/// The beginning of the names of variables that `srun` sets for each of its steps.
-const STEP: &str = "SLURM_STEP_";
+/// The beginnings of the names of variables that `srun` sets for each of its steps.
+const OF_STEPS: [&str; 3] = ["SLURM_STEP_", "SLURM_NODEID", "SLURM_NNODES"];
 
 impl Hosts {
     /// Puts together the options and the variables that `lookup` finds; `None` if the job is on this host
@@ -129,9 +129,11 @@ impl Hosts {
     pub fn find(said: Said, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, HostsError> {
         let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let by_mpirun = lookup(MPIRUN_RANK).is_some();
-        let lookup = |name: &str| lookup(name).filter(|_| !by_mpirun || !name.starts_with(STEP));
+        let is_of_step = |name: &str| OF_STEPS.iter().any(|of_step| name.starts_with(of_step));
+        let lookup = |name: &str| lookup(name).filter(|_| !by_mpirun || !is_of_step(name));
         // A launcher's variables count only if several hosts are asked for.
-        let asked = said.count.is_some() || said.rendezvous.is_some() || lookup(COUNTS[0]).is_some();
+        let asked = said.count.is_some() || said.index.is_some() || said.rendezvous.is_some();
+        let asked = asked || lookup(COUNTS[0]).is_some();
         let expected = "a number of hosts such as 4, or 4:6 with two spare ones";
         let count = first(said.count, &COUNTS, expected, &lookup)?;
         match count {

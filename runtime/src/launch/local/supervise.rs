@@ -91,8 +91,9 @@ impl Local {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (agent, asked) = self.start_agent(&job)?;
+        let ends = agent.ends();
         let processes = self.start_all(rollbacks, &job, output).await?;
-        Ok(Run { rollbacks, job, _port: port, agent, asked, processes })
+        Ok(Run { rollbacks, job, _port: port, agent, ends, asked, processes })
     }
 
     /// The agent of the ranks that are about to be started, and what it asks for.
@@ -121,9 +122,8 @@ impl Local {
 
     /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
     async fn attend(&self, run: Run, attending: Attending, output: &Output) -> bool {
-        let Run { rollbacks, job, _port, agent, mut asked, processes } = run;
+        let Run { rollbacks, job, _port, agent, ends, mut asked, processes } = run;
         let Attending { orders, failures, notices } = attending;
-        let ends = agent.ends();
         let mut is_over = false;
         let mut ranks = JoinSet::new();
         let mut attended: BTreeMap<ProcessId, Attended> = BTreeMap::new();
@@ -259,6 +259,8 @@ struct Run {
     /// Keeps the rendezvous free for rank 0.
     _port: Option<TcpSocket>,
     agent: AgentThread,
+    /// Where to say how processes end.
+    ends: Ends,
     /// The orders of the agent.
     asked: mpsc::UnboundedReceiver<ToParent>,
     processes: Vec<Process>,
