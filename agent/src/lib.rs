@@ -23,7 +23,7 @@ use alloc::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank,
+    Incarnation, Path, ProcessId, Rank,
     message::{Ending, FromAgent, Origin, ToAgent},
 };
 
@@ -58,6 +58,12 @@ pub struct Agent {
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
     running: BTreeMap<Rank, ProcessId>,
+    /// Of ranks whose processes the master has had started here, the earliest process that may come. An earlier one
+    /// would use the vault of a later one.
+    earliest: BTreeMap<Rank, Incarnation>,
+    /// Processes that have ended and are connected still, as the end of a wrapper was seen: they may live, and
+    /// their memory is thinned once they hang up.
+    to_thin: BTreeSet<ProcessId>,
     /// Processes that are to be started as soon as the earlier ones of their ranks have ended.
     starts: BTreeMap<Rank, Start>,
     /// Processes that were started to stand by, and have not ended or been promoted.
@@ -66,7 +72,7 @@ pub struct Agent {
     untold: Vec<FromAgent>,
     /// Whether more processes are to come.
     expects_more: bool,
-    /// Whether any process has come. It may be forgotten by now.
+    /// Whether any process has come, or the master has had one started here. It may be forgotten by now.
     has_come: bool,
     /// Whether no process has come, and none will.
     is_alone: bool,
@@ -138,11 +144,16 @@ impl Agent {
                 }
                 if self.connected.get(&process) == Some(&number) {
                     self.connected.remove(&process);
+                    if self.to_thin.remove(&process) {
+                        self.actions.push_back(Action::Thin(process));
+                    }
                     self.start_next(process.rank);
                 }
             }
             Event::Vanished(connection) => {
                 if self.is_latest(connection) {
+                    // What has vanished is no wrapper.
+                    self.connected.remove(&connection.process);
                     self.end(connection.process, Ending::Unknown);
                 }
             }
@@ -210,7 +221,8 @@ impl Agent {
     fn hail(&mut self, connection: Connection) {
         let process = connection.process;
         let is_taken = self.processes.get(&process).is_some_and(|held| held.is_here());
-        if is_taken || self.is_done {
+        let is_late = self.earliest.get(&process.rank).is_some_and(|first| process.incarnation < *first);
+        if is_taken || is_late || self.is_done {
             return self.actions.push_back(Action::Refuse(process));
         }
         if self.has_others && self.master == Way::Closed {
@@ -228,6 +240,7 @@ impl Agent {
         self.processes.insert(process, Held::Here(number));
         self.connected.insert(process, number);
         self.released.remove(&process);
+        self.to_thin.remove(&process);
         self.awaited.remove(&process);
         self.running.insert(process.rank, process);
         self.actions.push_back(Action::Welcome(process));
@@ -245,9 +258,17 @@ impl Agent {
     /// Starts a process, once the earlier one of its rank has ended and is connected no more: both would
     /// write to the same vault.
     fn start(&mut self, start: Start) {
-        let rank = start.process.rank;
+        let ProcessId { rank, incarnation } = start.process;
+        self.has_come = true;
+        self.let_come_from(rank, incarnation);
         self.starts.insert(rank, start);
         self.start_next(rank);
+    }
+
+    /// Lets no process of a rank come any more that is earlier.
+    fn let_come_from(&mut self, rank: Rank, incarnation: Incarnation) {
+        let earliest = self.earliest.entry(rank).or_insert(incarnation);
+        *earliest = incarnation.max(*earliest);
     }
 
     /// Starts the process of a rank that is to be started, if no earlier one is left.
@@ -286,12 +307,12 @@ impl Agent {
 
     fn end(&mut self, process: ProcessId, ending: Ending) {
         if self.released.remove(&process).is_some() {
-            self.actions.push_back(Action::Thin(process));
+            self.thin(process);
         }
         if self.standbys.remove(&process) && self.processes.contains_key(&process) {
             // It has shown nothing to anybody.
             self.release(process);
-            self.actions.push_back(Action::Thin(process));
+            self.thin(process);
         }
         if self.awaited.remove(&process) {
             self.is_masterless |= process == ProcessId::first(FIRST_RANK);
@@ -300,10 +321,12 @@ impl Agent {
         }
         let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
         let is_new = self.running.get(&process.rank) == Some(&process);
-        if held.is_none() && !is_new {
-            return;
+        match held {
+            Some(held) => *held = Held::Ended,
+            // Its hail may be on its way.
+            None if is_new => self.let_come_from(process.rank, Incarnation(process.incarnation.0 + 1)),
+            None => return,
         }
-        held.into_iter().for_each(|held| *held = Held::Ended);
         if is_new {
             self.running.remove(&process.rank);
         }
@@ -360,7 +383,7 @@ impl Agent {
                     Held::Gone(_) | Held::Ended => self.release(process),
                 }
                 match held {
-                    Held::Ended => self.actions.push_back(Action::Thin(process)),
+                    Held::Ended => self.thin(process),
                     Held::Here(number) | Held::Gone(number) => {
                         self.released.insert(process, number);
                     }
@@ -399,6 +422,14 @@ impl Agent {
         let gone = self.processes.iter().filter(|(_, held)| !held.is_here());
         let gone: Vec<ProcessId> = gone.map(|(process, _)| *process).collect();
         gone.into_iter().for_each(|process| self.release(process));
+    }
+
+    /// Thins the memory of a process that has ended, if that is certain.
+    fn thin(&mut self, process: ProcessId) {
+        match self.connected.contains_key(&process) {
+            true => drop(self.to_thin.insert(process)),
+            false => self.actions.push_back(Action::Thin(process)),
+        }
     }
 
     fn release(&mut self, process: ProcessId) {

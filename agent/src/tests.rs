@@ -48,7 +48,12 @@ fn the_memory_of_the_dead_is_held_until_nobody_needs_it() {
     assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "it ends once");
     assert!(agent.holds(ONE));
     let forget = |process| Event::Master(ToAgent::Forget { process });
-    assert_eq!(after(&mut agent, forget(ONE)), [Action::Release(ONE), Action::Thin(ONE)]);
+    assert_eq!(
+        after(&mut agent, forget(ONE)),
+        [Action::Release(ONE)],
+        "the end may have been that of a wrapper"
+    );
+    assert_eq!(after(&mut agent, Event::HungUp(by(ONE))), [Action::Thin(ONE)]);
     assert_eq!(after(&mut agent, forget(ZERO)), [Action::Release(ZERO)], "it may use its memory");
     assert!(agent.holds(ZERO), "it was declared failed and lives on");
     assert_eq!(after(&mut agent, forget(ONE)), [], "it is forgotten already");
@@ -265,6 +270,42 @@ fn an_agent_whose_processes_are_all_forgotten_stays() {
     assert!(after(&mut agent, Event::Master(ToAgent::Farewell)).contains(&Action::Done));
 }
 
+/// A host that was lost and has come back has started the first processes of its ranks, which go on elsewhere. One of
+/// them hails after a later process of its rank was ordered here, whose vault it must not get.
+#[test]
+fn an_earlier_process_of_a_rank_does_not_come_any_more() {
+    let mut agent = Agent::among_others();
+    agent.handle(Event::Started(TWO));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let (process, origin) = standby(1);
+    let start = Action::Start { process, origin: Some(origin.clone()), stands_by: true };
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::StandBy { process, origin })), [start]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(TWO))), [Action::Refuse(TWO)]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(process))), [Action::Welcome(process)]);
+    agent.handle(Event::Ended(process, Ending::Code(1)));
+    after(&mut agent, Event::HungUp(by(process)));
+    assert_eq!(
+        after(&mut agent, Event::Hailed(by(TWO))),
+        [Action::Refuse(TWO)],
+        "its vault may be needed yet"
+    );
+}
+
+/// The hail of a process comes after its end: its rank is started again all the same.
+#[test]
+fn a_process_whose_end_was_seen_before_it_came_is_refused() {
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let life = |number| ProcessId { incarnation: everfold_protocol::Incarnation(number), ..ONE };
+    let order = |process| Event::Master(ToAgent::Start { process, origin: None });
+    let start = |process| Action::Start { process, origin: None, stands_by: false };
+    assert_eq!(after(&mut agent, order(life(1))), [start(life(1))]);
+    let ended = Action::Tell(FromAgent::Ended { process: life(1), ending: Ending::Signal(9) });
+    assert_eq!(after(&mut agent, Event::Ended(life(1), Ending::Signal(9))), [ended]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(life(1)))), [Action::Refuse(life(1))]);
+    assert_eq!(after(&mut agent, order(life(2))), [start(life(2))]);
+}
+
 #[test]
 fn where_nobody_is_left_the_master_is_not_looked_for_for_long() {
     let alone = |ending| {
@@ -367,9 +408,9 @@ fn a_standby_that_ends_leaves_nothing_and_one_that_nobody_needs_is_ended() {
     assert_eq!(after(&mut agent, order((next, origin.clone()))), [], "the first one has not ended");
     let ended = Action::Tell(FromAgent::Ended { process, ending: Ending::Signal(9) });
     let started = Action::Start { process: next, origin: Some(origin), stands_by: true };
-    let released = [Action::Release(process), Action::Thin(process), ended];
+    let released = [Action::Release(process), ended];
     assert_eq!(after(&mut agent, Event::Ended(process, Ending::Signal(9))), released);
-    assert_eq!(after(&mut agent, Event::HungUp(by(process))), [started]);
+    assert_eq!(after(&mut agent, Event::HungUp(by(process))), [Action::Thin(process), started]);
     assert!(!agent.holds(process));
     let farewell = after(&mut agent, Event::Master(ToAgent::Farewell));
     assert_eq!(farewell, [Action::End(next), Action::Done], "nobody promotes it");

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use everfold_protocol::message::{ToMaster, ToWorker};
+use everfold_protocol::{
+    message::{ToMaster, ToWorker},
+    spec::Limits,
+};
 use everfold_worker::machine::{Event, Gone};
 use tokio::io::unix::AsyncFd;
 
@@ -106,10 +109,13 @@ impl Driver {
                     _ => None,
                 });
             };
-            let heard = self.inlet.hear(everfold_protocol::spec::Limits::default().frame_bytes_max, frame);
-            // If the master hangs up, this standby is not needed.
-            heard.map_err(|_| JoinError::from(Gone::MasterLost))?;
-            ready.clear_ready();
+            match self.inlet.hear(Limits::default().frame_bytes_max, frame) {
+                // There may be more: the peers of many ranks come in several parts.
+                Ok(true) => {}
+                Ok(false) => ready.clear_ready(),
+                // The master has hung up: this standby is not needed.
+                Err(_) => return Err(Gone::MasterLost.into()),
+            }
         }
         if let Some((peers, limits)) = welcome {
             let mut inner = self.lock();

@@ -33,12 +33,16 @@ pub struct Replicas(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     ledger: Ledger,
+    /// How many were begun.
+    begun: u64,
     replicas: BTreeMap<ProcessId, Replica>,
 }
 
 /// The files of a replica, and who follows it.
 #[derive(Debug)]
 struct Replica {
+    /// Tells it from an earlier replica of the same process.
+    number: u64,
     files: Files,
     front: Front,
     feed: Option<Feed>,
@@ -76,31 +80,35 @@ impl Replicas {
         inner.replicas.remove(&process);
     }
 
-    /// Begins a replica anew.
+    /// Begins a replica anew. Returns its number.
     ///
     /// # Errors
     /// Why not, for people.
-    pub fn begin(&self, process: ProcessId) -> Result<(), String> {
+    pub fn begin(&self, process: ProcessId) -> Result<u64, String> {
         let mut inner = self.lock();
         inner.ledger.begin(process).map_err(why)?;
         let files: io::Result<Files> = new_file().and_then(|first| Ok([first, new_file()?]));
         let files = files.map_err(|error| error.to_string())?;
-        inner.replicas.insert(process, Replica { files, front: Front::default(), feed: None });
-        Ok(())
+        inner.begun += 1;
+        let number = inner.begun;
+        inner.replicas.insert(process, Replica { number, files, front: Front::default(), feed: None });
+        Ok(number)
     }
 
-    /// Writes all of these, or nothing if it would be too much.
+    /// Writes all of these into the replica with this number, or nothing if it would be too much. What still comes of
+    /// an earlier replica, over a connection that its process has given up, is not written.
     ///
     /// # Errors
     /// Why not, for people.
-    pub fn write(&self, process: ProcessId, patches: &[Patch]) -> Result<(), String> {
+    pub fn write(&self, process: ProcessId, number: u64, patches: &[Patch]) -> Result<(), String> {
         let mut inner = self.lock();
-        let Inner { ledger, replicas } = &mut *inner;
+        let Inner { ledger, replicas, .. } = &mut *inner;
+        let replica = replicas.get_mut(&process).filter(|replica| replica.number == number);
+        let replica = replica.ok_or_else(|| why(Refused::Unknown))?;
         for Patch { half, offset, bytes } in patches {
             let end = offset.checked_add(bytes.len() as u64).ok_or("it is too long")?;
             ledger.grow(process, usize::from(*half), end).map_err(why)?;
         }
-        let replica = replicas.get_mut(&process).ok_or_else(|| why(Refused::Unknown))?;
         let write = |patch| replica.write(patch, ledger);
         patches.iter().try_for_each(write).map_err(|error| error.to_string())
     }
@@ -219,10 +227,12 @@ pub async fn serve(
     seals: Seals,
 ) -> Result<(), HandshakeError> {
     let mut line = Line::new(stream, seals);
+    // No replica has this number.
+    let mut number = 0;
     loop {
         let done = match line.hear().await? {
-            Ask::Begin => replicas.begin(process),
-            Ask::Write(patches) => replicas.write(process, &patches),
+            Ask::Begin => replicas.begin(process).map(|begun| number = begun),
+            Ask::Write(patches) => replicas.write(process, number, &patches),
             Ask::Confirm => {
                 line.tell(&Answer::Done).await?;
                 continue;
@@ -300,4 +310,30 @@ fn read_what_is_there(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::Rank;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_late_of_an_earlier_replica_is_not_written() {
+        let (replicas, process) = (Replicas::default(), ProcessId::first(Rank(3)));
+        replicas.limit(1 << 20);
+        let write = |number, byte: u8| {
+            let bytes = Bytes::from(vec![byte; 4]);
+            replicas.write(process, number, &[Patch { half: 0, offset: 0, bytes }])
+        };
+        let first = replicas.begin(process).unwrap();
+        assert_eq!(write(first, 1), Ok(()));
+        let second = replicas.begin(process).unwrap();
+        assert_eq!(write(second, 2), Ok(()));
+        assert!(write(first, 1).is_err() && write(0, 1).is_err());
+        let [file, _] = replicas.files(process).unwrap();
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [2; 4]);
+    }
 }

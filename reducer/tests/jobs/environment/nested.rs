@@ -47,6 +47,10 @@ pub(super) fn launch_inside_a_runtime() {
     assert!(end.said.iter().any(is_told), "{end:?}");
 }
 
+/// What a rank finds in its environment whose job has these files. They would let a program fail that takes them.
+const OF_THE_JOB_AROUND: [(&str, &str); 3] =
+    [("EVERFOLD_RECOVERY", "/nowhere"), ("EVERFOLD_PLAN", "/nowhere"), ("EVERFOLD_RECORD", "/nowhere/at/all")];
+
 /// A rank that starts other everfold programs, in every way.
 pub(super) async fn nested(session: Session) -> everfold::Result<()> {
     let program = std::env::current_exe()?;
@@ -63,7 +67,7 @@ pub(super) async fn nested(session: Session) -> everfold::Result<()> {
         &["sh", "-c", &within_another],
     ];
     for way in ways {
-        let output = Command::new(way[0]).args(&way[1..]).output()?;
+        let output = Command::new(way[0]).args(&way[1..]).envs(OF_THE_JOB_AROUND).output()?;
         let said = String::from_utf8_lossy(&output.stdout);
         let all = format!("{way:?} says {said}\n{}", String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{all}");
