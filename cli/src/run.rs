@@ -12,7 +12,7 @@ use everfold::{
     launch::{Components, Hosts, Local, hosts, hosts::HostCount, use_checkpoints},
     plan::PlanFile,
 };
-use everfold_lab::{Failure, Transport};
+use everfold_lab::{Failure, Transport, note};
 use everfold_storage::directory::Directory;
 
 use crate::{events, recovery};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
+#[allow(dead_code, reason = "other tests need more of it")]
 mod support;
 
 use std::{collections::BTreeSet, fs, path::PathBuf};

@@ -8,9 +8,8 @@ mod support;
 
 use std::{fs, path::Path, process::Output};
 
-use nix::unistd::geteuid;
 use serde_json::Value;
-use support::{Traces, said};
+use support::{Traces, can_make_hosts, said};
 
 const RESTART: &str = "process = \"restart\"\n[checkpoint]\ninterval = \"100 ms\"\n";
 const ROLLBACK: &str =
@@ -119,7 +118,7 @@ fn ranks_leave_a_host_where_processes_die_again_and_again() {
     let files = [("stay.toml", MIGRATE), ("leave.toml", &format!("{MIGRATE}{REPEATED}"))];
     let options =
         "-n 1 --hosts 2:3 --process-faults 36/hour --bad 1:200 --steps 150 --same=digest --json figures.json";
-    if !geteuid().is_root() {
+    if !can_make_hosts() {
         let output = compare(&run, &files, options);
         return assert!(!output.status.success(), "hosts cannot be made");
     }

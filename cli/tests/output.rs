@@ -92,6 +92,44 @@ fn results_that_cannot_be_written_are_a_failure() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_named_before_anything_is_measured() {
+    for name in [
+        "bench reduce --ranks 2 --bytes 8 --repeat 3 --json missing/file",
+        "bench reduce --ranks 2 --bytes 8 --repeat 3 --timeline missing/file",
+        "bench compare --cases a --ranks 2 --sizes 8 --no-peers --json missing/file",
+        "chaos --kill 1 --ranks 2 --trials 1 --bytes 8 --json missing/file",
+        "chaos table2 --ranks 2 --trials-per-case 1 --bytes 8 --json missing/file",
+        "chaos compare recovery.toml -n 1 --process-faults 1 --steps 3 --json missing/file",
+        "chaos compare recovery.toml -n 1 --process-faults 1 --steps 3 --plot missing/file",
+        "sim recoveries --trials 2 --json missing/file",
+    ] {
+        let run = run(name);
+        let output = command(&run, name).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", said(&output));
+        assert!(said(&output).contains("missing/file: No such file"), "{name}: {}", said(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{name}");
+    }
+}
+
+/// Nobody looks at a device before there are results.
+#[test]
+fn results_are_printed_although_their_file_cannot_be_written() {
+    for name in [
+        "bench reduce --ranks 2 --bytes 8 --repeat 3 --json /dev/full",
+        "chaos --kill 1 --ranks 2 --trials 1 --bytes 8 --json /dev/full",
+        "chaos table2 --ranks 2 --trials-per-case 1 --bytes 8 --json /dev/full",
+        "chaos compare recovery.toml -n 1 --process-faults 1 --steps 3 --json /dev/full",
+        "sim recoveries --trials 2 --json /dev/full",
+    ] {
+        let run = run(name);
+        let output = command(&run, name).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", said(&output));
+        assert!(said(&output).contains("/dev/full: No space left"), "{name}: {}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).lines().count() > 3, "{name}: {}", said(&output));
+    }
+}
+
+#[test]
 fn a_reader_that_goes_ends_the_command_in_silence() {
     for name in COMMANDS {
         let run = run(name);

@@ -114,6 +114,20 @@ fn what_cannot_be_is_refused_with_line_key_and_exit_code() {
 }
 
 #[test]
+fn a_profile_is_not_replaced_by_its_plan() {
+    for levels in [&[][..], &["--levels"]] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("plan.toml"), PROFILE).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_everfold"));
+        let output =
+            command.current_dir(folder.path()).args(["plan", "./plan.toml"]).args(levels).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("--out"), "{told}");
+        assert_eq!(read(&folder, "plan.toml"), PROFILE);
+    }
+}
+
+#[test]
 fn the_paper_is_beside_ours_and_the_same_twice() {
     let folder = tempfile::tempdir().unwrap();
     let write = |out: &str, seed: &str| {

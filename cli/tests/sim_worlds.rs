@@ -2,10 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "other tests need more of it")]
+mod support;
+
 use std::{
     fs,
     process::{Command, Output},
 };
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use support::{Traces, said, wait_until};
 
 fn sim(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_everfold")).arg("sim").args(arguments).output().unwrap()
@@ -41,7 +50,35 @@ fn a_trace_tells_who_does_what_and_when() {
     {
         assert!(text.contains(words), "{words}: {text}");
     }
-    assert_eq!(sim(&["check", "--trace"]).status.code(), Some(2), "of which run?");
+    for option in ["--trace", "--print"] {
+        let output = sim(&["check", option]);
+        assert_eq!(output.status.code(), Some(2), "of which run?");
+        assert!(stderr(&output).contains(option), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_last_seeds_of_all_come_to_an_end() {
+    let output = sim(&["check", "--seeds", "18446744073709551610..18446744073709551615", "--jobs", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("5 seeds held"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_request_to_end_is_met_while_seeds_run() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let run = Traces::new();
+        let child = run.command("sim check --seeds 0..1000000000000 --jobs 1".split(' ')).spawn().unwrap();
+        let listens = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            u64::from_str_radix(blocked.trim(), 16).unwrap() & (1 << (signal as u32 - 1)) != 0
+        };
+        wait_until("it listens to signals", listens);
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod clock;
 mod cluster;
 mod events;
 mod failure;
+mod files;
 pub mod interrupts;
 mod machine;
 mod meeting;
@@ -32,4 +33,16 @@ pub mod sim;
 pub mod size;
 mod transport;
 
-pub use self::{chaos::Chaos, events::EventLine, failure::Failure, plan::Plan, transport::Transport};
+pub use self::{
+    chaos::Chaos, cluster::hosts_unavailable, events::EventLine, failure::Failure, plan::Plan,
+    transport::Transport,
+};
+
+/// Leaves the rest of a test out, as the machine or the user's rights do not allow it. With
+/// EVERFOLD_TESTS_SKIP_NOTHING=1 the test fails instead.
+#[cfg(test)]
+fn leave_out(why: impl std::fmt::Display) {
+    let must_run = std::env::var_os("EVERFOLD_TESTS_SKIP_NOTHING").is_some_and(|value| value == "1");
+    assert!(!must_run, "this test cannot run here: {why}");
+    println!("skipped: {why}");
+}

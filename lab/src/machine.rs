@@ -31,10 +31,15 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             everfold: env!("CARGO_PKG_VERSION"),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command_line().join(" "),
             busy: busy(Duration::from_millis(300)),
         }
     }
+}
+
+/// The words of our command line. What is not UTF-8 shows as `\u{fffd}`.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Part of the processor time that is in use during some time.

@@ -3,7 +3,7 @@
 //! An agent holds the regions of its host's processes. As long as it lives, these can be read, although the
 //! processes may have died. When the agent is gone, so are all of them.
 
-use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, vec::Vec};
 
 use everfold_protocol::{
     AgentId, Path, ProcessId, Rank,
@@ -76,6 +76,7 @@ impl Agents {
     /// Takes in the offer of a host to ranks of other hosts.
     pub fn lodge(&mut self, agent: AgentId, Lodging { address, domain }: Lodging) {
         if let Some(address) = address {
+            self.replace_spare_at(&address, domain.as_deref());
             self.lodgings.insert(agent, address);
         }
         if let Some(domain) = domain {
@@ -120,12 +121,27 @@ impl Agents {
         self.of(process).is_some_and(|before| before != agent && self.is_lost(before))
     }
 
-    /// Takes in that the host is back with which a process was lost, and has another agent: it counts in its
-    /// domain once.
+    /// Takes in that the host is back with which the first process of a rank was lost, and has another agent:
+    /// it counts in its domain once, however often it was lost.
     pub fn replace_host_of(&mut self, process: ProcessId) {
-        if let Some(lost) = self.of(process).filter(|agent| self.is_lost(*agent)) {
-            self.domains.remove(&lost);
+        let has_started = |agent: AgentId| self.expected(agent).any(|rank| rank == process.rank);
+        let was_there = |agent: &AgentId| self.of(process) == Some(*agent) || has_started(*agent);
+        let lost: Vec<AgentId> = self.lost().filter(was_there).collect();
+        for agent in lost {
+            self.domains.remove(&agent);
         }
+    }
+
+    /// Takes in that a host serves at this address. If one of its domain was lost there that had started no
+    /// ranks, this is the same one: it counts in its domain once. A host that has started ranks is known by
+    /// them.
+    fn replace_spare_at(&mut self, address: &str, domain: Option<&str>) {
+        let is_it = |agent: &AgentId| {
+            let is_there = self.lodgings.get(agent).is_some_and(|before| machine(before) == machine(address));
+            is_there && self.expected(*agent).next().is_none() && self.domain(*agent) == domain
+        };
+        let lost = self.lost().find(is_it);
+        lost.into_iter().for_each(|lost| drop(self.domains.remove(&lost)));
     }
 
     /// The domain of an agent that is lost, and the ranks there, if it had several hosts and all are lost.
@@ -181,10 +197,13 @@ impl Agents {
     }
 }
 
+/// What the agents of a machine have in common in their addresses, one after the other: not the port.
+fn machine(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(machine, _)| machine)
+}
+
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
     #[test]
@@ -217,5 +236,39 @@ mod tests {
         let ranks = Path::range(1, 4);
         assert_eq!(agents.lost_domain(AgentId(9)), Some(("b".to_owned(), ranks)));
         assert_eq!(agents.lost_domain(AgentId(7)), None, "that is a host, and no more");
+    }
+
+    #[test]
+    fn a_host_that_comes_back_counts_in_its_domain_once_however_often_it_was_lost() {
+        let mut agents = Agents::default();
+        let come = |agents: &mut Agents, agent: u64, machine: &str| {
+            let address = Some(format!("{machine}:{agent}"));
+            assert!(agents.join(AgentId(agent)));
+            agents.lodge(AgentId(agent), Lodging { address, domain: Some("a".to_owned()) });
+        };
+        let ranks = Path::single(Rank(1));
+        come(&mut agents, 1, "with ranks");
+        agents.assign(ProcessId::first(1), AgentId(1), Some("a"));
+        agents.expect(AgentId(1), &ranks);
+        come(&mut agents, 2, "spare");
+        for spare in 2..5 {
+            agents.lose(AgentId(spare));
+            assert_eq!(agents.losses_around(AgentId(1)), (1, 2));
+            come(&mut agents, spare + 1, "spare");
+            assert_eq!(agents.losses_around(AgentId(1)), (0, 2));
+        }
+        let mut with_ranks = 1;
+        for next in 6..9 {
+            agents.lose(AgentId(with_ranks));
+            assert_eq!(agents.losses_around(AgentId(5)), (1, 2));
+            come(&mut agents, next, "with ranks");
+            agents.expect(AgentId(next), &ranks);
+            agents.replace_host_of(ProcessId::first(1));
+            assert_eq!(agents.losses_around(AgentId(5)), (0, 2));
+            with_ranks = next;
+        }
+        agents.lose(AgentId(5));
+        come(&mut agents, 9, "another spare one");
+        assert_eq!(agents.losses_around(AgentId(9)), (1, 3), "that is another host");
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Timer {
     Start(AgentId, ProcessId),
     /// This process, whose rank is to come back, was to be here by now.
     Return(ProcessId),
+    /// This process, whose connection has broken and whose rank is to come back, was to have ended by now.
+    End(ProcessId),
     /// This process is to be started, to stand by.
     StandBy(ProcessId),
     /// Pings are sent, silence and late tasks are looked for.

@@ -133,6 +133,23 @@ impl Job {
         self.hear(Event::Message { header, message })
     }
 
+    /// Lets this time pass, in which all but rank 2 answer pings.
+    fn wait(&mut self, time: Duration) -> Vec<Action> {
+        let (end, mut actions) = (self.now + time, Vec::new());
+        while let Some(due) = self.master.poll_timeout().filter(|due| *due <= end) {
+            self.now = due;
+            self.master.handle_timeout(due);
+            actions.extend(iter::from_fn(|| self.master.poll_action()));
+            for host in 0..RANKS {
+                actions.extend(self.hear(Event::Agent(agent(host), FromAgent::Pong { number: 0 })));
+            }
+            for rank in [0, 1] {
+                actions.extend(self.say(process(rank), ToMaster::Pong { number: 0 }));
+            }
+        }
+        actions
+    }
+
     /// The process of rank 2 ends, on its host.
     fn end(&mut self) -> Vec<Action> {
         let said = FromAgent::Ended { process: process(2), ending: Ending::Signal(9) };
@@ -156,6 +173,15 @@ fn starters(actions: &[Action]) -> Vec<AgentId> {
         _ => None,
     };
     actions.iter().filter_map(starter).collect()
+}
+
+/// Who is told to end which process.
+fn ended(actions: &[Action]) -> Vec<(AgentId, ProcessId)> {
+    let end = |action: &Action| match action {
+        Action::SendAgent { to, message: ToAgent::End { process } } => Some((*to, *process)),
+        _ => None,
+    };
+    actions.iter().filter_map(end).collect()
 }
 
 /// The reasons why recoveries of rank 2 are passed, or it does not return.
@@ -272,6 +298,33 @@ fn a_process_that_was_only_silent_is_ended_before_its_rank_comes_back() {
     assert_eq!(orders, [(agent(2), "end", process(2)), (agent(2), "start", next)]);
     let heard = log.lock().unwrap().join("\n");
     assert!(heard.contains("judge") && heard.contains("Silent"), "{heard}");
+}
+
+#[test]
+fn a_process_whose_connection_alone_has_broken_is_ended_so_that_its_rank_comes_back() {
+    for is_seen_to_end in [false, true] {
+        let mut job = Job::new(Vec::new());
+        let actions = job.hear(Event::Disconnected(process(2)));
+        assert_eq!(starters(&actions), [agent(2)]);
+        assert_eq!(ended(&actions), [], "it may be about to end, and has something to say");
+        if is_seen_to_end {
+            job.end();
+        }
+        let expected = if is_seen_to_end { vec![] } else { vec![(agent(2), process(2))] };
+        let actions = job.wait(Recoveries::MIGRATE.restart.join_timeout / 2);
+        assert_eq!((ended(&actions), reasons(&actions)), (expected, vec![]));
+    }
+}
+
+#[test]
+fn a_process_that_does_not_come_in_time_is_ended_or_not_started_any_more() {
+    let mut job = Job::new(Vec::new());
+    assert_eq!(starters(&job.end()), [agent(2)]);
+    let join_timeout = Recoveries::MIGRATE.restart.join_timeout;
+    let actions = job.wait(join_timeout);
+    assert_eq!(reasons(&actions), [NoReturn::Late(join_timeout)]);
+    let missed = ProcessId { incarnation: Incarnation(1), ..process(2) };
+    assert_eq!(ended(&actions), [(agent(2), missed)]);
 }
 
 #[test]

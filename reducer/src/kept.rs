@@ -2,8 +2,8 @@
 //!
 //! What a rank keeps lies in its shared memory, which the agent of its host holds and shows, whether the
 //! process lives or not. If the ranks that keep it are on several hosts, each state is copied to a rank of
-//! another one: the *keeper* of a rank is the next rank of the group, in a ring, that is on another host. All
-//! ranks work that out alike, so nobody has to be told who has what.
+//! another one: the *keeper* of a rank is the next rank of the group, in a ring, that was on another host when
+//! the job began. All ranks work that out alike, so nobody has to be told who has what.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,8 @@ pub struct Keeping {
     /// How often this process has kept something under the name since it was released last, this time
     /// included. A process that comes back counts from 1 again.
     pub version: u64,
-    /// The ranks whose state has a replica on another host: none if all ranks are on one host.
+    /// The ranks whose state has a replica on another host: none if all ranks are on one host. A rank that has
+    /// migrated may share the host of its keeper, and is left out then.
     pub replicated: Path,
 }
 
@@ -52,7 +53,8 @@ pub struct Kept<T> {
     /// How often the process of the rank had kept something under the name by then: see
     /// [`Keeping::version`].
     pub version: u64,
-    /// Whether this is the replica, because the host of the rank is lost.
+    /// Whether this is the replica: the host of the rank is lost, or the rank has come back, and has kept nothing
+    /// under the name since.
     pub is_replica: bool,
 }
 
@@ -101,8 +103,8 @@ pub enum StateError {
         /// Of the state.
         name: String,
     },
-    /// The host of the rank is lost, and so is that of the keeper, or there was none.
-    #[error("state {name:?} of rank {rank} is lost with its host, and there is no replica: {error}")]
+    /// The host of the rank is lost, or what its earlier process has kept, and so is the replica, or there was none.
+    #[error("neither state {name:?} of rank {rank} nor a replica of it can be read: {error}")]
     Lost {
         /// Whose state it was.
         rank: Rank,
@@ -167,9 +169,10 @@ impl Session {
     /// Reads the state that `rank` keeps under `name`, or had kept when its process died. No other rank takes
     /// part.
     ///
-    /// If the host of that rank is lost or cannot be reached, this reads the replica; for that, this rank has
-    /// to have kept the same name among the same group. The replica may be one version older than the state
-    /// that the rank had kept last.
+    /// If the host of that rank is lost or cannot be reached, or the rank has come back and has kept nothing under
+    /// the name since, this reads the replica; for that, this rank has to have kept the same name among the same
+    /// group. The replica is as old as the last [`keep`](Self::keep) whose [`replicated`](Keeping::replicated) named
+    /// the rank.
     ///
     /// # Errors
     /// [`StateError::NotKept`], [`StateError::OtherType`], [`StateError::Unsteady`], [`StateError::Lost`],
@@ -178,19 +181,23 @@ impl Session {
         if rank.0 >= self.size() {
             return Err(StateError::NoSuchRank { rank, size: self.size() });
         }
-        let not_kept = || StateError::NotKept { rank, name: name.to_owned() };
-        let lost = |error| StateError::Lost { rank, name: name.to_owned(), error };
+        let without = |error: Option<ReadError>| match error {
+            Some(error) => StateError::Lost { rank, name: name.to_owned(), error },
+            None => StateError::NotKept { rank, name: name.to_owned() },
+        };
         let error = match self.handle().kept(rank, of_state(name)).await {
-            Ok(found) => return self.decode(rank, name, found.ok_or_else(not_kept)?, false),
+            Ok(Some(found)) => return self.decode(rank, name, found, false),
+            // An earlier process of the rank may have kept it.
+            Ok(None) => None,
             Err(ReadError::Checksum) => return Err(StateError::Unsteady { rank, name: name.to_owned() }),
-            Err(error) => error,
+            Err(error) => Some(error),
         };
         let group = self.states().lock().get(name).map_or_else(|| self.world(), |state| state.group.clone());
-        let Some(keeper) = self.keeper(&group, rank) else { return Err(lost(error)) };
+        let Some(keeper) = self.keeper(&group, rank) else { return Err(without(error)) };
         match self.handle().kept(keeper, of_replica(rank, name)).await {
             Ok(Some(found)) => self.decode(rank, name, found, true),
-            Ok(None) => Err(lost(error)),
-            Err(error) => Err(lost(error)),
+            Ok(None) => Err(without(error)),
+            Err(error) => Err(without(Some(error))),
         }
     }
 
@@ -198,7 +205,7 @@ impl Session {
         &self,
         rank: Rank,
         name: &str,
-        Found { entry, bytes }: Found,
+        Found { entry, bytes, .. }: Found,
         is_replica: bool,
     ) -> Result<Kept<T>, StateError> {
         if entry.tag & TYPES != tag::<T>(0) {
@@ -210,7 +217,7 @@ impl Session {
         Ok(Kept { array, version: entry.tag >> TYPE_BITS, is_replica })
     }
 
-    /// Who keeps the replicas of `rank`'s states: nobody, if all of the group are on one host.
+    /// Who keeps the replicas of `rank`'s states: nobody, if all of the group were on one host when the job began.
     fn keeper(&self, group: &Group, rank: Rank) -> Option<Rank> {
         let host = |rank: Rank| self.host(rank);
         let behind = group.iter().filter(|other| *other > rank);
@@ -276,8 +283,10 @@ async fn replicate(
     meet("keep", Copied::default()).await?;
     for &owner in owners {
         let kept = session.handle().kept(owner, of_state(name)).await;
-        let Ok(Some(Found { entry, bytes })) = kept else { continue };
+        let Ok(Some(Found { entry, bytes, is_here })) = kept else { continue };
         match session.handle().keep(of_replica(owner, name), entry.tag, &bytes) {
+            // It outlives the owner's process, but not this host.
+            Ok(()) if is_here => {}
             Ok(()) => copied.of.extend([owner.0]),
             Err(error) => tracing::warn!(%owner, name, %error, "a kept state has no replica"),
         }

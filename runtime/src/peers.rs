@@ -37,6 +37,8 @@ const QUICKLY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Peers {
     me: ProcessId,
+    /// The agent of this host.
+    agent: Option<AgentId>,
     host: u64,
     known: DashMap<ProcessId, Known>,
     /// The latest process of each rank, and the agents that are gone: kept state is read by these.
@@ -61,6 +63,7 @@ impl Peers {
     pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp, second: Option<Arc<dyn SecondWay>>) -> Self {
         Self {
             me: me.process,
+            agent: me.agent.as_ref().map(|agent| agent.id),
             host: me.host,
             known: DashMap::new(),
             latest: DashMap::new(),
@@ -205,7 +208,7 @@ impl Peers {
         let gone = || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "its host is lost"));
         let peer = self.latest.get(&rank).map(|peer| peer.clone()).ok_or_else(gone)?;
         let agent = peer.agent.as_ref().filter(|agent| !self.lost.contains(&agent.id)).ok_or_else(gone)?;
-        let owner = (peer.process, agent);
+        let (owner, is_here) = ((peer.process, agent), self.agent == Some(agent.id));
         let late = |_| ReadError::Unreachable(io::ErrorKind::TimedOut.into());
         let mut search = Search::new(name);
         // What is replaced meanwhile is looked for once more.
@@ -230,7 +233,7 @@ impl Peers {
                 bytes.extend_from_slice(&self.tcp.read_kept(owner, (&window, at), range).await?);
             }
             if entry.is(&bytes) {
-                return Ok(Some(Found { entry, bytes }));
+                return Ok(Some(Found { entry, bytes, is_here }));
             }
         }
         Err(ReadError::Checksum)
@@ -296,6 +299,8 @@ pub struct Found {
     pub entry: Entry,
     /// The state.
     pub bytes: Vec<u8>,
+    /// Whether its process is on the host of the reader, or was when it died.
+    pub is_here: bool,
 }
 
 /// How often a state is looked for that is replaced again and again.

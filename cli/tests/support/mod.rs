@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 use std::{
+    env,
+    fmt::Display,
     fs,
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -80,6 +82,37 @@ impl Drop for Traces {
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
     }
+}
+
+/// Whether hosts can be made here, which takes rights and iproute2. If not, what needs them is left out.
+#[track_caller]
+pub fn can_make_hosts() -> bool {
+    let why = everfold_lab::hosts_unavailable();
+    if let Some(why) = &why {
+        leave_out(why);
+    }
+    why.is_none()
+}
+
+/// Whether file systems can be mounted here, which takes rights. If not, what needs them is left out.
+#[track_caller]
+pub fn can_mount() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "mount", "-t", "tmpfs", "tmpfs"]).arg(folder.path());
+    let can = command.output().is_ok_and(|output| output.status.success());
+    if !can {
+        leave_out("nothing can be mounted");
+    }
+    can
+}
+
+/// Says that something is left out. With EVERFOLD_TESTS_SKIP_NOTHING=1 the test fails instead.
+#[track_caller]
+fn leave_out(why: impl Display) {
+    let must_run = env::var_os("EVERFOLD_TESTS_SKIP_NOTHING").is_some_and(|value| value == "1");
+    assert!(!must_run, "this test cannot run here: {why}");
+    println!("skipped: {why}");
 }
 
 pub fn said(output: &Output) -> String {

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{bound, rank::Measured};
-use crate::{Failure, Transport, machine::Machine, size};
+use crate::{Failure, Transport, files, machine::Machine, size};
 
 /// Time reductions of arrays over sizes and numbers of ranks, beside the bound of the hardware.
 ///
@@ -94,6 +94,7 @@ impl Reduce {
     /// # Errors
     /// A [`Failure`] that tells why there are no results.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        self.json.iter().chain(&self.timeline).try_for_each(|path| files::check(path))?;
         let machine = Machine::here();
         let two_messages = bound::two_messages()?;
         let progress = ProgressBar::new(self.ranks.len() as u64);
@@ -111,21 +112,9 @@ impl Reduce {
             progress.inc(1);
         }
         progress.finish_and_clear();
-        if let Some(path) = &self.json {
-            let transport = format!("{:?}", self.transport).to_lowercase();
-            let operation = match (self.allreduce, self.fixed) {
-                (false, false) => "reduce sum of f32",
-                (true, false) => "allreduce sum of f32",
-                (false, true) => "reduce sum of f32, fixed order",
-                (true, true) => "allreduce sum of f32, fixed order",
-            };
-            let document = Document { machine: &machine, transport, operation, rows: &rows };
-            std::fs::write(path, serde_json::to_vec_pretty(&document)?)?;
-        }
         let drawn = self.timeline.as_ref().zip(drawn);
-        if let Some((path, timeline)) = &drawn {
-            timeline.write(path)?;
-        }
+        let figures = self.write_figures(&machine, &rows);
+        let picture = drawn.as_ref().map_or(Ok(()), |(path, timeline)| files::write(path, timeline.svg()));
         say!(
             "{} ({} cores), kernel {}, everfold {}",
             machine.processor,
@@ -134,6 +123,7 @@ impl Reduce {
             machine.everfold
         )?;
         say!("{}", self.table(&rows))?;
+        figures.and(picture)?;
         if let Some(path) = &self.json {
             say!("figures: {}", path.display())?;
         }
@@ -141,6 +131,20 @@ impl Reduce {
             say!("timeline of one reduction: {}", path.display())?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Writes the file that is asked for.
+    fn write_figures(&self, machine: &Machine, rows: &[Row]) -> Result<(), Failure> {
+        let Some(path) = &self.json else { return Ok(()) };
+        let transport = format!("{:?}", self.transport).to_lowercase();
+        let operation = match (self.allreduce, self.fixed) {
+            (false, false) => "reduce sum of f32",
+            (true, false) => "allreduce sum of f32",
+            (false, true) => "reduce sum of f32, fixed order",
+            (true, true) => "allreduce sum of f32, fixed order",
+        };
+        let document = Document { machine, transport, operation, rows };
+        files::write(path, serde_json::to_vec_pretty(&document)?)
     }
 
     /// Runs one job that measures all sizes.

@@ -8,7 +8,6 @@ use super::{
     job::{Event, JobSpec},
     replay::{describe, describe_kept},
     schedule::{Kind, Plan},
-    storage,
     trial::{Ground, Trial},
 };
 use crate::{Failure, interrupts, progress, scratch::Scratch};
@@ -51,13 +50,11 @@ pub struct Seen {
 }
 
 impl Experiment {
-    /// Runs all trials. To be called from the main thread, before there are others.
+    /// Runs all trials. To be called from the main thread, before there are others. For full disks, this process has to
+    /// have mounts of its own: see [`keep_mounts_to_ourselves`](super::storage::keep_mounts_to_ourselves).
     pub fn run(&self) -> Result<Seen, Failure> {
         self.plan.validate()?;
         let can_be_filled = self.plan.kinds.contains(&Kind::DiskFull);
-        if can_be_filled {
-            storage::keep_mounts_to_ourselves()?;
-        }
         let (sender, events) = mpsc::channel();
         let signals = sender.clone();
         interrupts::listen(move |signal| signals.send(Event::Signal(signal)).is_ok())?;

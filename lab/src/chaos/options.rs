@@ -1,6 +1,6 @@
 //! What `everfold chaos` can be told.
 
-use std::{ffi::OsString, ops::RangeInclusive, process::ExitCode};
+use std::{ffi::OsString, io::ErrorKind, ops::RangeInclusive, process::ExitCode};
 
 use clap::{Args, Subcommand};
 
@@ -10,10 +10,11 @@ use super::{
     program::Program,
     schedule::{Kind, Plan},
     setting::Setting,
+    storage,
     summary::Summary,
     table2::Table2,
 };
-use crate::{Failure, say};
+use crate::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -168,9 +169,18 @@ impl Chaos {
                 kinds.len()
             )));
         }
-        if kinds.contains(&Kind::DiskFull) && !nix::unistd::geteuid().is_root() {
-            note!("everfold: --disk-full needs root and is skipped");
-            kinds.retain(|kind| *kind != Kind::DiskFull);
+        self.setting.check_file()?;
+        if kinds.contains(&Kind::DiskFull) {
+            match storage::keep_mounts_to_ourselves() {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    note!(
+                        "everfold: --disk-full is skipped: it mounts a disk of its own, and that needs root \
+                         (CAP_SYS_ADMIN): {error}"
+                    );
+                    kinds.retain(|kind| *kind != Kind::DiskFull);
+                }
+                result => result?,
+            }
         }
         let cluster = match self.setting.cluster(ranks, kinds.iter().any(is_of_hosts)) {
             Err(error) if error.is_unavailable() && self.setting.hosts.is_none() => {
@@ -190,12 +200,11 @@ impl Chaos {
         let layout = self.setting.layout(ranks, cluster.as_ref());
         let victims = victims(self.faults.victims.as_deref(), ranks, self.setting.program.root())?;
         let plan = Plan { kinds, faults, victims, layout };
-        let built_in = self.program.is_empty();
         let spec = self.setting.spec(self.program, layout, cluster, Begin::FirstCall)?;
+        let built_in = spec.speaks;
         let seen = self.setting.experiment(spec, plan, self.trials).run()?;
         let summary = Summary::new(&seen.trials, &seen.without_faults);
-        self.setting.tell(&seen, &summary)?;
-        say::results(summary.show())?;
+        self.setting.tell(&seen, &summary, &summary.show())?;
         Ok(if summary.is_good(built_in) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

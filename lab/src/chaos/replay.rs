@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use super::trial::Trial;
+use crate::machine::command_line;
 
 /// The command that repeats a trial: ours, with the trial's number and the time that its faults were drawn
 /// from.
@@ -48,8 +49,7 @@ pub fn describe(trial: &Trial, seed: u64, time: Duration) -> String {
             text += &format!(" ({note})");
         }
     }
-    let arguments: Vec<String> = std::env::args().collect();
-    text + &format!("\n  replay: {}", command(&arguments, seed, number, time))
+    text + &format!("\n  replay: {}", command(&command_line(), seed, number, time))
 }
 
 /// The same, with the file that has the rest.

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Failure, Transport,
     cluster::{Cluster, ClusterError, HOSTS_MAX, Rate},
+    files, say,
 };
 
 /// The longest time that can be given, in seconds: thirty days. Many times of it can still be counted.
@@ -84,6 +85,11 @@ fn parse_factor(text: &str) -> Result<f64, String> {
 }
 
 impl Setting {
+    /// Checks that the file that is asked for can be written.
+    pub fn check_file(&self) -> Result<(), Failure> {
+        self.json.iter().try_for_each(|path| files::check(path))
+    }
+
     /// The hosts, if there are to be any.
     pub fn cluster(&self, ranks: u32, is_cut: bool) -> Result<Option<Cluster>, ClusterError> {
         let hosts = self.hosts.or((is_cut || self.rate.is_some()).then_some(ranks));
@@ -130,11 +136,15 @@ impl Setting {
         }
     }
 
-    /// Writes the file that is asked for.
-    pub fn tell(&self, seen: &Seen, summary: &Summary) -> Result<(), Failure> {
-        let Some(path) = &self.json else { return Ok(()) };
-        summary::write(path, self.seed, seen, summary)?;
-        say!("figures: {}", path.display())
+    /// Writes the file that is asked for, and prints `results`, also if that file cannot be written.
+    pub fn tell(&self, seen: &Seen, summary: &Summary, results: &str) -> Result<(), Failure> {
+        let written = match &self.json {
+            Some(path) => summary::write(path, self.seed, seen, summary),
+            None => Ok(()),
+        };
+        say::results(results)?;
+        written?;
+        self.json.iter().try_for_each(|path| say!("figures: {}", path.display()))
     }
 }
 

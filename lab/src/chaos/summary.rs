@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde::Serialize;
 
 use super::{experiment::Seen, said::Loss, schedule::Action, trial::Trial, verdict::Verdict};
-use crate::{Failure, machine::Machine};
+use crate::{Failure, files, machine::Machine};
 
 /// Counts and figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -254,8 +254,7 @@ pub fn write(path: &Path, seed: u64, seen: &Seen, summary: &Summary) -> Result<(
         without_faults: &seen.without_faults,
         trials: &seen.trials,
     };
-    std::fs::write(path, serde_json::to_vec_pretty(&document)?)?;
-    Ok(())
+    files::write(path, serde_json::to_vec_pretty(&document)?)
 }
 
 #[cfg(test)]

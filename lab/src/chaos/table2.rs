@@ -13,7 +13,7 @@ use super::{
     trial::Trial,
     verdict::Verdict,
 };
-use crate::{Failure, say, size};
+use crate::{Failure, size};
 
 /// Unrecoverable reductions of 100 in each of the paper's seven cases (DR, Table 2; DR-17).
 const PAPER: [usize; 7] = [2, 1, 0, 2, 3, 1, 2];
@@ -52,6 +52,7 @@ impl Table2 {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let Self { trials_per_case, setting } = self;
         let ranks = setting.ranks.unwrap_or(16);
+        setting.check_file()?;
         let cluster = setting.cluster(ranks, false)?;
         let layout = setting.layout(ranks, cluster.as_ref());
         let plan = Plan { kinds: vec![Kind::Kill], faults: None, victims: vec![VICTIM], layout };
@@ -61,20 +62,17 @@ impl Table2 {
         let spec = setting.spec(Vec::new(), layout, cluster, Begin::CallOf(VICTIM))?;
         let seen = setting.experiment(spec, plan, PAPER.len() as u64 * trials_per_case).run()?;
         let summary = Summary::new(&seen.trials, &seen.without_faults);
-        setting.tell(&seen, &summary)?;
-        let protection = setting.program.protection;
-        say!(
-            "{} per rank, rank {VICTIM} killed within {:.3?} of its call, protection {protection}",
+        let mut results = format!(
+            "{} per rank, rank {VICTIM} killed within {:.3?} of its call, protection {}\n",
             size::show(setting.program.bytes),
             seen.time.mul_f64(setting.window),
-        )?;
+            setting.program.protection,
+        );
         if setting.trial.is_none() {
-            say!(
-                "{}\npaper: Li et al., DR, Table 2",
-                compare(ranks, &seen.trials, trials_per_case as usize)
-            )?;
+            let table = compare(ranks, &seen.trials, trials_per_case as usize);
+            results += &format!("{table}\npaper: Li et al., DR, Table 2\n");
         }
-        say::results(summary.show())?;
+        setting.tell(&seen, &summary, &(results + &summary.show()))?;
         Ok(if summary.is_good(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -13,7 +13,12 @@ pub mod profile;
 mod saved;
 mod table;
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand, ValueEnum};
 use everfold_planner::{
@@ -23,12 +28,16 @@ use everfold_planner::{
 use everfold_protocol::units;
 
 use self::profile::Described;
-use crate::Failure;
+use crate::{Failure, files};
 
 /// The exit code if the profile or the wish cannot be used.
 const UNUSABLE: u8 = 2;
 /// The exit code if there is no such plan.
 const NO_PLAN: u8 = 3;
+/// What a plan is written to.
+const TEXT: &str = "plan.toml";
+/// What it is drawn to.
+const PICTURE: &str = "plan.svg";
 
 const EXAMPLE: &str = "\
 A profile is a file such as this. Every quantity has its unit:
@@ -156,7 +165,14 @@ impl Plan {
             (None, Some(path)) => {
                 let unusable = |error: String| refuse(UNUSABLE, format!("{}: {error}", path.display()));
                 let described = profile::load(path).map_err(unusable)?;
-                fs::create_dir_all(&self.out)?;
+                files::make_folder(&self.out)?;
+                if let Some(name) =
+                    [TEXT, PICTURE].into_iter().find(|name| is_same(path, &self.out.join(name)))
+                {
+                    let words =
+                        format!("{name} would replace this profile: rename it, or choose another --out");
+                    return Err(unusable(words));
+                }
                 if self.levels { self.place_levels(&described) } else { self.place(&described) }
             }
             (None, None) => Err(refuse(UNUSABLE, "there is no profile".to_owned())),
@@ -164,7 +180,7 @@ impl Plan {
     }
 
     fn wish(&self) -> Wish {
-        // A distance that is longer than any program is no other one.
+        // Longer than any program makes no difference.
         let nanoseconds = |time_s: f64| ((time_s * 1e9).round() as u64).min(RUN_NS_MOST);
         Wish {
             placement: match self.asynchronous && !self.sync {
@@ -181,9 +197,9 @@ impl Plan {
         let planner = Planner::new(&described.profile, &described.machine)?;
         let wish = self.wish();
         let plan = planner.place(&wish).map_err(|error| refuse(NO_PLAN, error.to_string()))?;
-        let (text, picture) = (self.out.join("plan.toml"), self.out.join("plan.svg"));
-        fs::write(&text, saved::plan(&described.title, &plan)?)?;
-        fs::write(&picture, picture::draw(described, &plan)?)?;
+        let (text, picture) = (self.out.join(TEXT), self.out.join(PICTURE));
+        files::write(&text, saved::plan(&described.title, &plan)?)?;
+        files::write(&picture, picture::draw(described, &plan)?)?;
         say!("{}", table::heading(described))?;
         say!("{}", table::beside_others(&planner, &wish, &plan))?;
         say!("{}", table::stops(&plan, if self.all { usize::MAX } else { 20 }))?;
@@ -197,13 +213,19 @@ impl Plan {
             return Err(refuse(UNUSABLE, words));
         }
         let plan = saved::leveled(described);
-        let text = self.out.join("plan.toml");
-        fs::write(&text, toml::to_string(&plan)?)?;
+        let text = self.out.join(TEXT);
+        files::write(&text, toml::to_string(&plan)?)?;
         say!("{}", table::heading(described))?;
         say!("{}", table::levels(described, &plan))?;
         say!("plan: {}", text.display())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Whether both names lead to the same file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    identity(one).is_some_and(|found| identity(other) == Some(found))
 }
 
 fn refuse(exit_code: u8, message: String) -> Failure {

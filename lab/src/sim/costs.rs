@@ -12,7 +12,12 @@ use everfold_sim::{
 use serde::Serialize;
 
 use super::scale::thousands;
-use crate::{Failure, clock::cpu_ns, machine::Machine, size};
+use crate::{
+    Failure,
+    clock::{self, cpu_ns},
+    machine::Machine,
+    size,
+};
 
 /// Measure what a message costs the master.
 ///
@@ -31,7 +36,7 @@ pub struct PerMessage {
     /// Numbers of small reductions that are open meanwhile.
     #[arg(long, value_delimiter = ',', default_value = "1,100,10k", value_parser = numbers)]
     open: Vec<u32>,
-    /// Numbers of ranks that have died before.
+    /// Numbers of ranks that have died before. Two ranks stay alive in any case.
     #[arg(long, value_delimiter = ',', default_value = "0,3", value_parser = numbers)]
     dead: Vec<u32>,
     /// Levels of protection.
@@ -46,8 +51,8 @@ pub struct PerMessage {
     #[arg(long, default_value = "32k", value_parser = size::parse)]
     bytes: u64,
     /// Seconds after which a part is broken off.
-    #[arg(long, default_value_t = 5.0)]
-    part_s: f64,
+    #[arg(long = "part-s", value_name = "PART_S", default_value = "5", value_parser = clock::parse_seconds)]
+    part: Duration,
     /// Print the figures as JSON.
     #[arg(long)]
     json: bool,
@@ -81,7 +86,7 @@ impl PerMessage {
         let mut all = Vec::new();
         for &protection in &self.protection {
             let mut rows = Vec::new();
-            for (&ranks, &dead, &open) in self.cells() {
+            for (ranks, dead, open) in self.cells() {
                 rows.extend(self.measure(protection, ranks, dead, open));
             }
             if !self.json {
@@ -95,22 +100,29 @@ impl PerMessage {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// All that is measured at one level of protection.
-    fn cells(&self) -> impl Iterator<Item = (&u32, &u32, &u32)> {
-        let pairs = self.ranks.iter().flat_map(|ranks| self.dead.iter().map(move |dead| (ranks, dead)));
-        pairs.flat_map(|(ranks, dead)| self.open.iter().map(move |open| (ranks, dead, open)))
+    /// All that is measured at one level of protection: ranks, how many of them are dead, and open reductions.
+    fn cells(&self) -> Vec<(u32, u32, u32)> {
+        let mut cells = Vec::new();
+        for &ranks in &self.ranks {
+            let mut dead: Vec<u32> = self.dead.iter().map(|dead| (*dead).min(ranks - 2)).collect();
+            dead.dedup();
+            cells.extend(
+                dead.into_iter().flat_map(|dead| self.open.iter().map(move |open| (ranks, dead, *open))),
+            );
+        }
+        cells
     }
 
     fn measure(&self, protection: Protection, ranks: u32, dead: u32, open: u32) -> Vec<Row> {
         let costs = Costs {
             ranks,
             open,
-            dead: dead.min(ranks - 2),
+            dead,
             protection,
             bytes: self.bytes,
             policy: Policy::default(),
             seed: 0,
-            part_max: Duration::from_secs_f64(self.part_s),
+            part_max: self.part,
             stopwatch: cpu_ns,
         };
         let row = |(part, cost): (Part, Cost)| Row {
@@ -163,5 +175,38 @@ fn numbers(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(number) if number < 2 => Ok(number),
         _ => thousands(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        costs: PerMessage,
+    }
+
+    fn read(words: &str) -> Result<PerMessage, clap::Error> {
+        let words = ["costs"].into_iter().chain(words.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.costs)
+    }
+
+    #[test]
+    fn a_row_says_how_many_are_dead() {
+        let cells = |words: &str| read(words).unwrap().cells();
+        assert_eq!(cells("--ranks 20 --dead 30,40 --open 1"), [(20, 18, 1)]);
+        assert_eq!(cells("--ranks 2,9 --dead 0,3 --open 1"), [(2, 0, 1), (9, 0, 1), (9, 3, 1)]);
+    }
+
+    #[test]
+    fn the_time_for_a_part_is_one() {
+        assert_eq!(read("--part-s 0.5").unwrap().part, Duration::from_millis(500));
+        for time in ["nan", "1e300", "-1", "5s"] {
+            assert!(read(&format!("--part-s={time}")).is_err(), "{time}");
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Figures as CSV and as SVG.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fmt::Write, path::Path};
 
 use plotters::{coord::ranged1d::ValueFormatter, prelude::*};
 
-use crate::Failure;
+use crate::{Failure, files};
 
 /// Width and height of a figure in pixels.
 const SIZE: (u32, u32) = (760, 480);
@@ -90,10 +90,9 @@ impl Figure {
     /// # Errors
     /// The files cannot be written, or the picture cannot be drawn.
     pub fn write(&self, folder: &Path) -> Result<(), Failure> {
-        fs::write(folder.join(format!("{}.csv", self.name)), self.csv())?;
+        files::write(&folder.join(format!("{}.csv", self.name)), self.csv())?;
         let svg = self.svg().map_err(|error| Failure::new(format!("cannot draw {}: {error}", self.name)))?;
-        fs::write(folder.join(format!("{}.svg", self.name)), svg)?;
-        Ok(())
+        files::write(&folder.join(format!("{}.svg", self.name)), svg)
     }
 
     /// The mean of `series` at each x.

@@ -12,7 +12,7 @@ use everfold_sim::{
 };
 use serde::Serialize;
 
-use crate::Failure;
+use crate::{Failure, files};
 
 /// Recoveries of process and of physical faults, as the paper has them in all its runs.
 const BOTH: &str = "process = \"restart\"\nphysical = \"migrate\"\n";
@@ -131,12 +131,11 @@ impl SimRecoveries {
             return Err(Failure::new("each rank begins on a bad node of its own: take more --bad nodes"));
         }
         let experiments = self.experiments()?;
+        self.json.iter().try_for_each(|path| files::check(path))?;
         let rows: Vec<(&str, Vec<Row>)> =
             experiments.iter().map(|experiment| (experiment.title, self.rows(experiment))).collect();
-        if let Some(path) = &self.json {
-            let written = std::fs::write(path, serde_json::to_vec_pretty(&rows)?);
-            written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-        }
+        let json = serde_json::to_vec_pretty(&rows)?;
+        let written = self.json.iter().try_for_each(|path| files::write(path, &json));
         for (title, rows) in &rows {
             say!(
                 "{title}: {} ranks, {} of computing, a checkpoint every {}",
@@ -146,7 +145,7 @@ impl SimRecoveries {
             )?;
             say!("{}", self.show(rows))?;
         }
-        Ok(ExitCode::SUCCESS)
+        written.map(|()| ExitCode::SUCCESS)
     }
 
     fn experiments(&self) -> Result<[Experiment<'_>; 2], Failure> {

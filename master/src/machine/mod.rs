@@ -227,6 +227,7 @@ impl Master {
                 Timer::Dissolve(id) => self.lose_patience(id),
                 Timer::Start(agent, process) => self.start(agent, process),
                 Timer::Return(process) => self.miss_return(process),
+                Timer::End(process) => self.end_disconnected(process),
                 Timer::StandBy(process) => self.start_standby(process),
                 Timer::Alarm => self.ring(),
                 Timer::Own => self.own.wake(now),

@@ -157,9 +157,10 @@ impl Master {
         }
     }
 
-    /// Has the process ended that was to take the place of this rank's, if it stood by.
-    pub(super) fn end_promoted(&mut self, rank: Rank) {
-        if let Some(Start { process, agent, is_promotion: true, .. }) = self.starts.of(rank) {
+    /// Has the process ended that was to take the place of this rank's. If its agent has yet to start it, it
+    /// does not start it.
+    pub(super) fn end_start(&mut self, rank: Rank) {
+        if let Some(Start { process, agent, .. }) = self.starts.of(rank) {
             self.end_needless(process, agent);
         }
     }

@@ -26,6 +26,10 @@ use crate::{
     timers::Timer,
 };
 
+/// The part of `join_timeout` in which a process ends by itself whose connection has broken. The next one of
+/// its rank has the rest.
+const END_SHARE: u32 = 4;
+
 impl Master {
     /// Judges the death of a member. Its rank comes back if the memory of the process is held where the rank
     /// is started again.
@@ -66,11 +70,16 @@ impl Master {
     }
 
     /// Has a process started in place of `dead`, as it was judged. If `dead` was only silent, it may live on:
-    /// its agent ends it first.
+    /// its agent ends it first. If only its connection has broken, it most likely ends by itself, and has some
+    /// time for that: so it is seen how, and its last output is not lost.
     pub(super) fn call_back(&mut self, dead: ProcessId, verdict: Verdict, evidence: Evidence) {
         let Some(agent) = self.desk.members.agents().of(dead) else { return };
         if matches!(evidence, Evidence::Silent(_)) && !matches!(verdict, Verdict::Ignore(_)) {
             self.desk.outbox.send_agent(agent, ToAgent::End { process: dead });
+        }
+        if evidence == Evidence::Disconnected && !matches!(verdict, Verdict::Ignore(_)) {
+            let patience = self.desk.policy.recoveries.restart.join_timeout / END_SHARE;
+            self.desk.timers.set(self.desk.now + patience, Timer::End(dead));
         }
         match verdict {
             Verdict::Restart(pause) => self.start_after(pause, dead, agent, None),
@@ -80,6 +89,15 @@ impl Master {
             Verdict::Migrate => self.migrate(dead, agent, Sign::Process(agent)),
             Verdict::Promote => self.promote(dead, agent),
             Verdict::Ignore(_) => {}
+        }
+    }
+
+    /// Has a process ended whose connection has broken, unless it was seen to end since.
+    pub(super) fn end_disconnected(&mut self, dead: ProcessId) {
+        if self.desk.members.evidence(dead) == Some(Evidence::Disconnected)
+            && let Some(agent) = self.desk.members.agents().holder(dead)
+        {
+            self.desk.outbox.send_agent(agent, ToAgent::End { process: dead });
         }
     }
 
@@ -120,7 +138,7 @@ impl Master {
         if last.is_some_and(|last| last.incarnation < missed.incarnation) {
             if let Some(Start { agent, is_promotion: true, .. }) = self.starts.of(missed.rank) {
                 // It is frozen. Others can do it.
-                self.end_promoted(missed.rank);
+                self.end_start(missed.rank);
                 return self.miss(missed, agent);
             }
             let timeout = self.desk.policy.recoveries.restart.join_timeout;
@@ -135,7 +153,7 @@ impl Master {
         }
         self.refusals.depart(rank);
         self.outcomes.depart(rank);
-        self.end_promoted(rank);
+        self.end_start(rank);
         self.starts.give_up(rank);
         self.drop_replicas(rank);
         self.desk.tell_all(News::NotReturned { rank, reason });

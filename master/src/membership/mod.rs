@@ -221,7 +221,7 @@ impl Membership {
         first.filter(|process| self.is_to_join(*process)).collect()
     }
 
-    /// Takes in that the host is back with which this process was lost, and has another agent now.
+    /// Takes in that the host is back with which this first process was lost, and has another agent now.
     pub(crate) fn replace_host_of(&mut self, process: ProcessId) {
         self.agents.replace_host_of(process);
     }

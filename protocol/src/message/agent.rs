@@ -110,8 +110,8 @@ pub enum ToAgent {
         /// Which.
         process: ProcessId,
     },
-    /// Nobody needs this process any more, which was to stand by or to take a place, or was silent and is to be
-    /// replaced: end it.
+    /// Nobody needs this process any more, which was to stand by or to take a place, or is to be replaced and
+    /// may live on: end it, or do not start it.
     End {
         /// Which.
         process: ProcessId,

@@ -112,7 +112,7 @@ pub enum CheckpointError {
     /// before its end. Since then this rank counts other calls than the others.
     #[error(
         "ranks do not save at the same call, as the future of an earlier checkpoint of this rank was dropped \
-         before its end: await each checkpoint to its end. This job saves none of all ranks any more"
+         before its end: await each checkpoint to its end. This job saves no checkpoint of all ranks any more"
     )]
     Dropped,
     /// It is asked to be complete in a directory, and there is none.

@@ -83,8 +83,8 @@ impl Session {
     ///
     /// # Cancelling
     /// Await it to its end where all ranks save together, in a directory: do not put it in a `select` or under a
-    /// timeout. If its future is dropped while ranks agree, this rank counts other calls than the others from then
-    /// on, and every later checkpoint ends in [`CheckpointError::Dropped`] here and in
+    /// timeout. If its future is dropped while ranks agree, or before it is polled, this rank counts other calls than
+    /// the others from then on, and every later checkpoint ends in [`CheckpointError::Dropped`] here and in
     /// [`CheckpointError::NotTogether`] at the others.
     ///
     /// # Errors

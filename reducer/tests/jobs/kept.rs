@@ -1,9 +1,11 @@
 //! State that ranks keep: others read it when its process or its host has died, complete or not at all.
 
-use everfold::{Group, Path, Rank, ReduceError, Session, StateError, Sum};
+use everfold::{Checkpointed, Group, Path, Rank, ReduceError, Session, StateError, Sum};
 
 use crate::{
+    given_up::is_first,
     hosts::{kill_victim, two_hosts},
+    migrate::{Case, EACH, Job},
     process::{Process, job},
     segments::{die, wait_for_death},
     suite::{Suite, TRANSPORTS},
@@ -29,6 +31,21 @@ pub(crate) fn add_to(suite: &mut Suite) {
     let process = "kept::the_state_of_a_dead_rank_is_read_from_another_host";
     suite.program(process, processes_die);
     suite.test(process, move || two_hosts(process, None, &[0, 1]));
+    let back = "kept::the_state_of_a_rank_that_comes_back_has_a_replica";
+    suite.program(back, an_owner_comes_back);
+    suite.test(back, move || {
+        let ends = Job::start(back, &Case::default()).end();
+        ends[0].assert_done([0, 1]);
+        ends[1].assert_done([2, 3]);
+    });
+    let moved = "kept::a_replica_on_the_host_of_its_owner_does_not_count";
+    suite.program(moved, owners_migrate);
+    suite.test(moved, move || {
+        let mut job = Job::start(moved, &Case::default());
+        job.hosts[1].as_mut().unwrap().wait_for(EACH as usize, "may be killed");
+        job.lose(1);
+        job.end()[0].assert_done(0..2 * EACH);
+    });
 }
 
 /// The state of a rank.
@@ -158,5 +175,56 @@ async fn processes_die(session: Session) -> everfold::Result<()> {
         let kept = session.kept::<f64>(rank, "state").await?;
         assert_eq!((kept.array, kept.is_replica), (state(rank, 1), false));
     }
+    Ok(())
+}
+
+/// Rank 3 dies and comes back. What its first process has kept lies on the other host.
+async fn an_owner_comes_back(session: Session) -> everfold::Result<()> {
+    let (me, owner) = (session.rank(), Rank(3));
+    let saved: Option<u32> = session.resume().await?;
+    if saved.is_none() {
+        let kept = session.keep("state", &state(me, 1)).await?;
+        assert_eq!(kept.replicated, Path::range(0, 4));
+        let saved = session.checkpoint(&1u32).now().await?;
+        assert!(matches!(saved, Checkpointed::Saved { .. }), "{saved:?}");
+    }
+    session.allreduce("kept", Sum(vec![1u8])).await?;
+    if me == owner && is_first(&session) {
+        die();
+    }
+    // When it has ended, rank 3 is back.
+    session.allreduce("back", Sum(vec![1u8])).await?;
+    if me != owner {
+        let kept = session.kept::<f64>(owner, "state").await?;
+        assert_eq!((kept.array, kept.version, kept.is_replica), (state(owner, 1), 1, true));
+        let nothing = session.kept::<f64>(owner, "other").await;
+        assert!(matches!(nothing, Err(StateError::NotKept { rank, .. }) if rank == owner), "{nothing:?}");
+    }
+    session.allreduce("read", Sum(vec![1u8])).await?;
+    assert_eq!(session.keep("state", &state(me, 2)).await?.replicated, Path::range(0, 4));
+    if me != owner {
+        let kept = session.kept::<f64>(owner, "state").await?;
+        assert_eq!((kept.array, kept.version, kept.is_replica), (state(owner, 2), 1, false));
+    }
+    session.allreduce("read", Sum(vec![1u8])).await?;
+    Ok(())
+}
+
+/// Ranks 2 and 3 lose their host, and go on beside their keeper.
+async fn owners_migrate(session: Session) -> everfold::Result<()> {
+    let me = session.rank();
+    let saved: Option<u32> = session.resume().await?;
+    assert_eq!(saved, None);
+    session.allreduce("all are here", Sum(vec![1u8])).await?;
+    if me.0 >= EACH && is_first(&session) {
+        println!("may be killed");
+        std::future::pending::<()>().await;
+    }
+    let kept = session.keep("state", &state(me, 1)).await?;
+    assert_eq!((kept.version, kept.replicated), (1, Path::empty()), "there is one host by now");
+    for rank in (0..session.size()).map(Rank).filter(|rank| *rank != me) {
+        assert_eq!(session.kept::<f64>(rank, "state").await?.array, state(rank, 1));
+    }
+    session.allreduce("read", Sum(vec![1u8])).await?;
     Ok(())
 }

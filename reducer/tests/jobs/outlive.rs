@@ -9,7 +9,7 @@ use std::{
 };
 
 use everfold::{CheckpointError, Checkpointed, Config, Interval, News, Order, ReduceError, Session, Sum};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use nix::{
     sys::signal::{Signal, kill, raise},
     unistd::Pid,
@@ -67,12 +67,40 @@ pub(crate) fn add_to(suite: &mut Suite) {
         end.assert_ended(1, []);
         assert!(says(&end, "a rollback goes back to checkpoints in a directory"), "{:#?}", end.said);
     });
+    suite.test("outlive::a_protocol_that_does_not_go_with_the_directory_is_refused", || {
+        for (protocol, has_directory, text) in [
+            ("coordinated", false, "which needs a directory: name one"),
+            ("independent", true, "checkpoints in a directory are those of all ranks together"),
+        ] {
+            let (file, directory) = (Scratch::new(), Scratch::new());
+            fs::write(file.path(), format!("[checkpoint]\nprotocol = \"{protocol}\"")).unwrap();
+            let mut command = job("outlive::ignoring", RANKS, "shm");
+            command.env(RECOVERY, file.path());
+            command.envs(has_directory.then_some((CHECKPOINTS, directory.path())));
+            let end = Process::spawn(command).end();
+            end.assert_ended(1, []);
+            assert!(says(&end, text), "{:#?}", end.said);
+        }
+    });
     suite.program_with(every(), "outlive::apart", apart);
     suite.test("outlive::ranks_that_do_not_save_together_hear_it", || {
         let directory = Scratch::new();
         let mut command = job("outlive::apart", 2, "shm");
         command.env(CHECKPOINTS, directory.path());
         Process::spawn(command).end().assert_done([0, 1]);
+    });
+    suite.program_with(every(), "outlive::drops_what_it_has_polled", drops_what_it_has_polled);
+    suite.program_with(every(), "outlive::drops_what_it_never_polls", drops_what_it_never_polls);
+    for program in ["outlive::drops_what_it_has_polled", "outlive::drops_what_it_never_polls"] {
+        suite.test(format!("{program}_and_hears_it"), move || in_a_directory(program, 3));
+    }
+    suite.program_with(every(), "outlive::lacks_a_manifest", lacks_a_manifest);
+    suite.test("outlive::a_generation_whose_manifest_is_not_there_is_given_up", || {
+        in_a_directory("outlive::lacks_a_manifest", 2);
+    });
+    suite.program_with(every(), "outlive::lacks_a_part", lacks_a_part);
+    suite.test("outlive::a_generation_with_a_part_that_is_gone_is_given_up", || {
+        in_a_directory("outlive::lacks_a_part", 2);
     });
     suite.program_with(every(), "outlive::small_disk", small_disk);
     suite.test("outlive::a_full_disk_is_told_and_the_one_before_stays", full_disk);
@@ -321,6 +349,114 @@ async fn apart(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
+/// A program that judges for itself, with a new directory of checkpoints.
+fn in_a_directory(program: &str, ranks: u32) {
+    let directory = Scratch::new();
+    let mut command = job(program, ranks, "shm");
+    command.env(CHECKPOINTS, directory.path());
+    Process::spawn(command).end().assert_done(0..ranks);
+}
+
+/// Rank 1 drops the future of its first checkpoint, which it has polled once or never. It hears why it is not at the
+/// same call as the others any more, as often as it asks.
+async fn drops(session: Session, polls: bool) -> everfold::Result<()> {
+    let rank = session.rank().0;
+    assert_eq!(session.resume::<u32>().await?, None);
+    // Of some only: so it does not count at a checkpoint.
+    let dropped = async || {
+        let pair = session.world().filter(|rank| rank.0 < 2);
+        session.allreduce("dropped", Sum(vec![1u32])).group(pair).await
+    };
+    if rank == 1 {
+        let checkpoint = session.checkpoint(&1u32).now().into_future();
+        if polls {
+            assert!(checkpoint.now_or_never().is_none(), "rank 0 does not vote yet");
+        } else {
+            drop(checkpoint);
+        }
+        dropped().await?;
+    } else {
+        if rank == 0 {
+            dropped().await?;
+        }
+        if polls {
+            let saved = session.checkpoint(&1u32).now().await?;
+            assert!(matches!(saved, Checkpointed::Saved { generation: 1, .. }), "{saved:?}");
+        }
+    }
+    for _ in 0..2 {
+        let told = session.checkpoint(&2u32).now().await;
+        let is_told = match rank {
+            1 => matches!(told, Err(CheckpointError::Dropped)),
+            _ => matches!(told, Err(CheckpointError::NotTogether)),
+        };
+        assert!(is_told, "{told:?}");
+    }
+    Ok(())
+}
+
+async fn drops_what_it_has_polled(session: Session) -> everfold::Result<()> {
+    drops(session, true).await
+}
+
+async fn drops_what_it_never_polls(session: Session) -> everfold::Result<()> {
+    drops(session, false).await
+}
+
+/// The only generation that has a place in the directory of checkpoints.
+fn only_place() -> PathBuf {
+    let directory = fs::read_dir(std::env::var_os(CHECKPOINTS).unwrap()).unwrap();
+    let mut places = directory.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let place = places.next().unwrap();
+    assert!(places.next().is_none());
+    place
+}
+
+/// The job hears that the first generation is given up because of `culprit`, and nothing of it is left.
+async fn hears_what_is_given_up(session: Session, culprit: u32, place: &Path) -> everfold::Result<()> {
+    let mut events = session.events();
+    let saved = session.checkpoint(&2u32).now().await?;
+    assert!(matches!(saved, Checkpointed::Saved { generation: 2, .. }), "{saved:?}");
+    assert!(!place.exists());
+    loop {
+        match events.next().await {
+            Some(News::CheckpointIncomplete { generation, rank, .. }) => {
+                assert!(generation == 1 && rank == culprit, "generation {generation}, rank {rank}");
+                return Ok(());
+            }
+            news => assert!(news.is_some(), "it is told"),
+        }
+    }
+}
+
+/// All ranks have told what their parts are, and the manifest vanishes before they vote on it.
+async fn lacks_a_manifest(session: Session) -> everfold::Result<()> {
+    assert_eq!(session.resume::<u32>().await?, None);
+    session.checkpoint(&1u32).now().await?;
+    session.checkpoint_written().await;
+    let place = only_place();
+    let saved = session.checkpoint(&1u32).await?;
+    assert_eq!(saved, Checkpointed::NotDue, "its parts are there, and its manifest is being written");
+    session.checkpoint_written().await;
+    if session.rank() == 0 {
+        fs::remove_file(place.join("manifest")).unwrap();
+    }
+    session.allreduce("it is gone", Sum(vec![1u32])).await?;
+    hears_what_is_given_up(session, 0, &place).await
+}
+
+/// The part of rank 1 vanishes before ranks tell what their parts are.
+async fn lacks_a_part(session: Session) -> everfold::Result<()> {
+    assert_eq!(session.resume::<u32>().await?, None);
+    session.checkpoint(&1u32).now().await?;
+    session.checkpoint_written().await;
+    let place = only_place();
+    if session.rank() == 1 {
+        fs::remove_file(place.join("rank-00001.part")).unwrap();
+    }
+    hears_what_is_given_up(session, 1, &place).await
+}
+
 /// It would begin anew instead of going on.
 async fn never_resumes(session: Session) -> everfold::Result<()> {
     let called = session.allreduce("step", Sum(vec![1u64])).await;
@@ -351,6 +487,14 @@ async fn small_disk(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
+/// Leaves the rest of a test out, as the system does not allow it. With EVERFOLD_TESTS_SKIP_NOTHING=1 the test fails
+/// instead.
+pub(crate) fn leave_out(why: &str) {
+    let must_run = std::env::var_os("EVERFOLD_TESTS_SKIP_NOTHING").is_some_and(|value| value == "1");
+    assert!(!must_run, "this test cannot run here: {why}");
+    println!("skipped: {why}");
+}
+
 /// A small file system in a namespace of its own, where the system allows that.
 fn full_disk() {
     let directory = Scratch::new();
@@ -362,8 +506,7 @@ fn full_disk() {
         command
     };
     if !shell("true").status().is_ok_and(|status| status.success()) {
-        println!("skipped: this user may mount nothing here");
-        return;
+        return leave_out("this user may mount nothing here");
     }
     let program = std::env::current_exe().unwrap();
     let run = format!("{} run outlive::small_disk 2 shm", program.display());

@@ -141,7 +141,8 @@ impl World {
         }
     }
 
-    /// Ends a process that nobody needs: it stands by, has taken a place, or was silent and is to be replaced.
+    /// Ends a process that nobody needs: it stands by, has taken a place, has come too late, or is
+    /// to be replaced and may live on.
     pub(super) fn end_needless(&mut self, process: ProcessId) {
         if self.stands_by(process) {
             self.end_as_standby(process, Ending::Signal(9));

@@ -19,6 +19,9 @@ pub(super) struct Mirror {
     is_vault_lacking: bool,
     /// Number of the latest copy that was asked for.
     copy: u64,
+    /// Number of the copy with which the replica is begun. An earlier one may lack what was noted while there
+    /// was no replica.
+    begun: u64,
     /// What waits for which copy.
     waiting: VecDeque<(u64, Note)>,
 }
@@ -69,7 +72,7 @@ impl Mirror {
     #[allow(clippy::result_large_err)]
     pub fn order(&mut self, agent: AgentId) -> Result<Option<Copy>, ToMaster> {
         self.agent = Some(agent);
-        self.state = State::Begun;
+        self.begin();
         if self.is_vault_lacking {
             return Err(self.give_up("its vault lacks an outcome".into()));
         }
@@ -96,7 +99,7 @@ impl Mirror {
     pub fn save(&mut self) -> Option<Copy> {
         self.is_vault_lacking = false;
         if self.state == State::Lacking && self.agent.is_some() {
-            self.state = State::Begun;
+            self.begin();
         }
         self.ask()
     }
@@ -107,6 +110,7 @@ impl Mirror {
             return Followed::default();
         }
         match result {
+            Ok(()) if copy.number < self.begun => Followed::default(),
             Ok(()) => {
                 let is_new = core::mem::replace(&mut self.state, State::Whole) != State::Whole;
                 let said = is_new.then_some(ToMaster::Replicated { agent: copy.agent });
@@ -140,6 +144,12 @@ impl Mirror {
         }
         self.agent = None;
         self.let_go_all()
+    }
+
+    /// Has a replica begun with the next copy.
+    fn begin(&mut self) {
+        self.state = State::Begun;
+        self.begun = self.copy + 1;
     }
 
     /// Keeps no replica until the next checkpoint, or until another agent is to have it.
@@ -239,6 +249,26 @@ mod tests {
         assert_eq!(mirror.go_without(A), [], "that was the last one");
         assert_eq!(mirror.lose(A), [note(1)]);
         assert_eq!(mirror.save(), None, "nobody is to have one");
+    }
+
+    #[test]
+    fn a_copy_from_before_a_replica_was_begun_does_not_make_it_whole() {
+        let mut mirror = Mirror::default();
+        mirror.order(A).unwrap();
+        mirror.note(note(1)).unwrap();
+        mirror.lack_outcome("full".into()).unwrap();
+        assert_eq!(mirror.go_without(A), [note(1)]);
+        assert_eq!(mirror.note(note(2)), Err(note(2)), "it counts without a replica");
+        assert_eq!(mirror.save(), Some(copy(A, 3)));
+        assert_eq!(mirror.copied(copy(A, 2), Ok(())), Followed::default());
+        // Another agent has it for a while.
+        assert_eq!(mirror.order(B), Ok(Some(copy(B, 4))));
+        assert_eq!(mirror.lose(B), []);
+        assert_eq!(mirror.note(note(3)), Err(note(3)));
+        assert_eq!(mirror.order(A), Ok(Some(copy(A, 5))));
+        assert_eq!(mirror.copied(copy(A, 3), Ok(())), Followed::default());
+        let said = Some(ToMaster::Replicated { agent: A });
+        assert_eq!(mirror.copied(copy(A, 5), Ok(())), Followed { said, notes: vec![] });
     }
 
     #[test]

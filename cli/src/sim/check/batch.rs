@@ -1,7 +1,9 @@
 //! Many seeds on several threads. What comes of them does not depend on how they are shared out.
 
 use std::{
+    mem,
     ops::Range,
+    process,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -34,13 +36,26 @@ pub struct Batch {
     pub interrupted: Option<Signal>,
 }
 
-/// Runs `seeds` until one fails, on `jobs` threads.
+/// How a request to end is met.
+#[derive(Debug)]
+enum Request {
+    /// As soon as the seeds have run that are under way. This is the request, if there is one.
+    Runs(Option<Signal>),
+    /// At once: nobody runs seeds any more.
+    Ends,
+}
+
+/// Runs `seeds` until one fails, on `jobs` threads. A request to end that comes later ends this process at once.
 pub fn run_all(seeds: Range<u64>, jobs: usize) -> Result<Batch, Failure> {
-    static INTERRUPTED: Mutex<Option<Signal>> = Mutex::new(None);
-    let interrupted = || *INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner);
-    interrupts::listen(|signal| {
-        *INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(signal);
-        false
+    static REQUEST: Mutex<Request> = Mutex::new(Request::Runs(None));
+    let request = || REQUEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let interrupted = || matches!(*request(), Request::Runs(Some(_)));
+    interrupts::listen(move |signal| {
+        match &mut *request() {
+            Request::Runs(asked) => *asked = Some(signal),
+            Request::Ends => process::exit(128 + signal as i32),
+        }
+        true
     })?;
     let progress = ProgressBar::new(seeds.end - seeds.start);
     let style =
@@ -51,12 +66,13 @@ pub fn run_all(seeds: Range<u64>, jobs: usize) -> Result<Batch, Failure> {
     let next = AtomicU64::new(seeds.start);
     let stop = AtomicBool::new(false);
     let work = || {
-        while !stop.load(Ordering::Relaxed) && interrupted().is_none() {
-            let first = next.fetch_add(CHUNK, Ordering::Relaxed);
-            if first >= seeds.end {
-                break;
-            }
-            let chunk = run_chunk(first..seeds.end.min(first + CHUNK));
+        while !stop.load(Ordering::Relaxed) && !interrupted() {
+            let end = |first: u64| seeds.end.min(first.saturating_add(CHUNK));
+            let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |first| {
+                (first < seeds.end).then(|| end(first))
+            });
+            let Ok(first) = taken else { break };
+            let chunk = run_chunk(first..end(first));
             stop.fetch_or(chunk.failed.is_some(), Ordering::Relaxed);
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             all.add(chunk);
@@ -68,7 +84,10 @@ pub fn run_all(seeds: Range<u64>, jobs: usize) -> Result<Batch, Failure> {
     thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
     progress.finish_and_clear();
     let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    (all.elapsed, all.interrupted) = (begin.elapsed(), interrupted());
+    all.elapsed = begin.elapsed();
+    if let Request::Runs(asked) = mem::replace(&mut *request(), Request::Ends) {
+        all.interrupted = asked;
+    }
     Ok(all)
 }
 

@@ -70,8 +70,14 @@ pub struct Check {
 
 impl Check {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        if self.trace && self.seed.is_none() && self.replay.is_none() {
-            return Err(unusable("--trace tells of one run: name it with --seed or --replay"));
+        if self.seed.is_none() && self.replay.is_none() {
+            for (option, is_given) in [("--trace", self.trace), ("--print", self.print)] {
+                if is_given {
+                    return Err(unusable(format!(
+                        "{option} tells of one run: name it with --seed or --replay"
+                    )));
+                }
+            }
         }
         let one = match (&self.replay, self.seed) {
             (Some(path), _) => Some((Origin::File(path.clone()), read(path)?)),
@@ -105,7 +111,7 @@ impl Check {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            Err(violation) => self.tell(origin, schedule, &violation),
+            Err(violation) => self.tell(origin, schedule, &violation, self.shrink),
         }
     }
 
@@ -114,20 +120,29 @@ impl Check {
         let batch = quietly(|| batch::run_all(self.seeds.clone(), jobs))?;
         let said = say::results(show::summary(&batch));
         let said = if self.hash { said.and_then(|()| say!("hash {:016x}", batch.hash)) } else { said };
-        match batch.failed {
-            Some((seed, violation)) => self.tell(&Origin::Seed(seed), &draw(seed), &violation),
-            None if batch.interrupted.is_some() => Ok(ExitCode::from(130)),
-            None => said.map(|()| ExitCode::SUCCESS),
+        match (batch.failed, batch.interrupted) {
+            (Some((seed, violation)), interrupted) => {
+                let shrinks = self.shrink && interrupted.is_none();
+                self.tell(&Origin::Seed(seed), &draw(seed), &violation, shrinks)
+            }
+            (None, Some(signal)) => Ok(ExitCode::from(128 + signal as u8)),
+            (None, None) => said.map(|()| ExitCode::SUCCESS),
         }
     }
 
-    /// Tells what does not hold, and how to see it again.
-    fn tell(&self, origin: &Origin, schedule: &Schedule, violation: &Violation) -> Result<ExitCode, Failure> {
+    /// Tells what does not hold, and how to see it again; `shrinks` it if that is wanted.
+    fn tell(
+        &self,
+        origin: &Origin,
+        schedule: &Schedule,
+        violation: &Violation,
+        shrinks: bool,
+    ) -> Result<ExitCode, Failure> {
         note!("{origin}: {violation}");
         if !self.trace {
             note!("  replay: everfold sim check {} --trace", origin.option());
         }
-        if self.shrink {
+        if shrinks {
             let shrunk = quietly(|| shrink(schedule, SHRINK_RUNS_MAX, |schedule| run(schedule).map(|_| ())));
             let shrunk = shrunk.ok_or_else(|| Failure::new("the failure does not come again"))?;
             note!("  shrunk in {} runs: {}", shrunk.runs, shrunk.violation);

@@ -20,7 +20,7 @@ pub enum Class {
     B,
 }
 
-/// What serial runs of NPB 3.3 print after each outer iteration.
+/// What serial runs of NPB 3.3 print after each outer iteration, of class B after the first 15.
 #[rustfmt::skip]
 const S: [f64; 15] = [
     9.9986441579140, 8.5733279203222, 8.5954510374058, 8.5969972340737, 8.5971549151767,

@@ -79,6 +79,11 @@ impl ReducerBody for Histogram {
 }
 
 impl Histogram {
+    /// How many keys there are in all.
+    pub fn keys(&self) -> u64 {
+        self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
     /// The rank of each value: how many keys are less than it.
     pub fn ranks(&self) -> Vec<u64> {
         let before = |less: &mut u64, count: &u32| {
@@ -143,9 +148,10 @@ mod tests {
         let (mut counter, number) = (Counter::new(Class::S), Class::S.keys());
         let all = || keys(Class::S, 1, 0..number);
         let mut counts = counter.count(1, 0..number);
-        assert!(counts.sorts(all()));
-        assert!(!counter.count(1, 1..number).sorts(all()));
+        assert!(counts.sorts(all()) && counts.keys() == number);
+        let lacking = counter.count(1, 1..number);
+        assert!(!lacking.sorts(all()) && lacking.keys() == number - 1);
         counts.combine(counter.count(1, 0..1));
-        assert!(!counts.sorts(all()));
+        assert!(!counts.sorts(all()) && counts.keys() == number + 1);
     }
 }

@@ -1,7 +1,6 @@
 //! What `everfold bench compare` can be told, and what it does then.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -21,8 +20,9 @@ use super::{
     report::{self, Document, Measured},
 };
 use crate::{
-    Failure,
+    Failure, clock,
     cluster::{HOSTS_MAX, Rate},
+    files,
     interrupts::Interrupts,
     machine::Machine,
     scratch::Scratch,
@@ -106,7 +106,7 @@ pub struct Compare {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     repetitions: usize,
     /// Longest time for a line [default: 30, or 3 with --quick].
-    #[arg(long, value_name = "T", value_parser = parse_seconds)]
+    #[arg(long, value_name = "T", value_parser = clock::parse_seconds)]
     seconds: Option<Duration>,
     /// Be rough: a shorter time for a line, and fewer ranks, hosts and sizes, unless they are given.
     #[arg(long)]
@@ -125,11 +125,6 @@ pub struct Compare {
     timelines: Option<PathBuf>,
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let time = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| format!("{text:?} is no number of seconds; write 30 or 0.5"))
-}
-
 impl Compare {
     /// Measures what was asked for, and prints it.
     ///
@@ -138,8 +133,9 @@ impl Compare {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let interrupts = Interrupts::listen()?;
         for folder in self.svg.iter().chain(&self.timelines) {
-            fs::create_dir_all(folder)?;
+            files::make_folder(folder)?;
         }
+        self.json.iter().try_for_each(|path| files::check(path))?;
         let scratch = Scratch::new_in(&std::env::temp_dir())?;
         let mut document = Document {
             machine: Machine::here(),
@@ -161,10 +157,9 @@ impl Compare {
         }
         let measured = self.measure(scratch.path(), &interrupts, &mut document);
         // What is there is kept if we are asked to end.
-        if let Some(path) = &self.json {
-            fs::write(path, serde_json::to_vec_pretty(&document)?)?;
-        }
-        let said = self.name_files();
+        let json = serde_json::to_vec_pretty(&document)?;
+        let written = self.json.iter().try_for_each(|path| files::write(path, &json));
+        let said = written.and_then(|()| self.name_files());
         measured.and(said).map(|()| ExitCode::SUCCESS)
     }
 

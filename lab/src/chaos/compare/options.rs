@@ -26,7 +26,7 @@ use crate::{
     Failure, Transport,
     chaos::{job::Event, schedule::Layout},
     cluster::{Cluster, HOSTS_MAX},
-    interrupts, progress,
+    files, interrupts, progress,
     scratch::Scratch,
 };
 
@@ -206,6 +206,7 @@ impl Compare {
         let transport = if self.hosts.is_some() { self.transport.of_hosts()? } else { self.transport.into() };
         let draw = |trial| rates.draw(layout, (self.seed, trial), self.time_limit);
         let schedules: Vec<Vec<Fault>> = (0..self.trials).map(draw).collect::<Result<_, _>>()?;
+        self.json.iter().chain(&self.plot).try_for_each(|path| files::check(path))?;
 
         let scratch = Scratch::new_in(&std::env::temp_dir())?;
         let (sender, events) = mpsc::channel();
@@ -226,17 +227,16 @@ impl Compare {
         let contestants = run_all(&stage, self.files, &schedules)?;
         let rows: Vec<Row> = contestants.iter().map(|one| Row::new(one, &contestants[0])).collect();
         let limit_s = self.time_limit.as_secs_f64();
-        if let Some(path) = &self.json {
-            table::write(path, (self.seed, limit_s), &schedules, &contestants, &rows)?;
-        }
-        if let Some(path) = &self.plot {
-            let title = format!("seed {}: runs under the same faults", self.seed);
-            plot::draw(path, &title, &contestants)?;
-        }
-        for (place, contestant) in (1..).zip(&contestants) {
-            tell_failures(contestant, place, &self.keep)?;
-        }
+        let figures = self
+            .json
+            .iter()
+            .try_for_each(|path| table::write(path, (self.seed, limit_s), &schedules, &contestants, &rows));
+        let title = format!("seed {}: runs under the same faults", self.seed);
+        let picture = self.plot.iter().try_for_each(|path| plot::draw(path, &title, &contestants));
+        let mut ended = (1..).zip(&contestants);
+        let kept = ended.try_for_each(|(place, contestant)| tell_failures(contestant, place, &self.keep));
         say!("{}", table::show(&rows))?;
+        figures.and(picture).and(kept)?;
         let differences = self.same.map_or(0, |text| tell_differences(&contestants, &text));
         Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -9,7 +9,7 @@ use super::{
     run::{End, Seen},
     table::Contestant,
 };
-use crate::Failure;
+use crate::{Failure, files};
 
 /// Width of the picture, and height of one bar with its gap, in pixels.
 const WIDTH: u32 = 960;
@@ -33,7 +33,7 @@ type DrawError = DrawingAreaErrorKind<std::io::Error>;
 pub fn draw(path: &Path, title: &str, contestants: &[Contestant]) -> Result<(), Failure> {
     let svg = picture(title, contestants)
         .map_err(|error| Failure::new(format!("cannot draw the runs: {error}")))?;
-    std::fs::write(path, svg).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    files::write(path, svg)
 }
 
 /// The bars from top to bottom, with what is written beside them.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Failure,
     chaos::summary::{align, table},
+    files,
     machine::Machine,
 };
 
@@ -163,12 +164,12 @@ pub fn write(
     path: &Path,
     (seed, time_limit_s): (u64, f64),
     schedules: &[Vec<Fault>],
-    files: &[Contestant],
+    contestants: &[Contestant],
     rows: &[Row],
 ) -> Result<(), Failure> {
-    let document = Document { machine: Machine::here(), seed, time_limit_s, rows, schedules, files };
-    std::fs::write(path, serde_json::to_vec_pretty(&document)?)
-        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    let document =
+        Document { machine: Machine::here(), seed, time_limit_s, rows, schedules, files: contestants };
+    files::write(path, serde_json::to_vec_pretty(&document)?)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod failures;
 mod published;
 mod tables;
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use everfold_planner::plan::{Placement, Plan, PlanError, Planner, Rule, Wish};
@@ -15,7 +15,7 @@ use super::{
     profile::{self, Described},
     table,
 };
-use crate::Failure;
+use crate::{Failure, files};
 
 /// How far points are moved in plans with an offset.
 const OFFSET_NS: u64 = 5_000_000_000;
@@ -77,12 +77,12 @@ impl Paper {
     /// A [`Failure`] that tells why there are no results.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         let planned = APPLICATIONS.into_iter().map(Planned::new).collect::<Result<Vec<_>, _>>()?;
-        fs::create_dir_all(&self.out)?;
+        files::make_folder(&self.out)?;
         for each in &planned {
             for plan in &each.cheapest {
                 let name = each.application.name.to_lowercase();
                 let file = format!("{name}-{}.svg", table::placement(plan.placement));
-                fs::write(self.out.join(file), picture::draw(&each.described, plan)?)?;
+                files::write(&self.out.join(file), picture::draw(&each.described, plan)?)?;
             }
         }
         let tables = [
@@ -102,7 +102,7 @@ impl Paper {
             ),
         ];
         for (name, _, table) in &tables {
-            fs::write(self.out.join(format!("{name}.csv")), table.csv())?;
+            files::write(&self.out.join(format!("{name}.csv")), table.csv())?;
         }
         for (_, title, table) in &tables {
             say!("{title}\n{}", table.shown())?;

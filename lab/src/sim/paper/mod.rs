@@ -6,12 +6,24 @@ mod panels;
 mod summary;
 mod tables;
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use everfold_sim::model::Preset;
 
-use crate::Failure;
+use crate::{Failure, files};
+
+/// Nodes in the paper.
+const RANKS: u32 = 200;
+/// How often the paper has measured everything.
+const REPEAT: u32 = 9;
+/// The paper's network.
+const NETWORK: Preset = Preset::TenGbe;
+/// The seed of the figures in `docs/simulation`.
+const SEED: u64 = 0;
 
 /// Draw the figures and tables of the paper's evaluation, simulated.
 ///
@@ -22,20 +34,21 @@ use crate::Failure;
 /// Example: everfold sim paper
 #[derive(Args)]
 pub struct Paper {
-    /// Where the files go.
-    #[arg(long, value_name = "FOLDER", default_value = "docs/simulation")]
-    out: PathBuf,
+    /// Where the files go [default: docs/simulation, or everfold-paper with --quick or with other ranks, repetitions,
+    /// network or seed than by default].
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
     /// Number of nodes.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(4..=4096))]
+    #[arg(long, default_value_t = RANKS, value_parser = clap::value_parser!(u32).range(4..=4096))]
     ranks: u32,
     /// Repetitions of everything.
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = REPEAT, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// The network: 10gbe, 100gbe, hdr or ndr.
-    #[arg(long, default_value = "10gbe")]
+    #[arg(long, default_value_t = NETWORK)]
     network: Preset,
     /// Seed of everything that is drawn.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = SEED)]
     seed: u64,
     /// Only these figures and tables, by the beginnings of their names: `--only fig7,table1`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -116,25 +129,34 @@ impl Extent {
 }
 
 impl Paper {
+    /// Where the files go. The figures in `docs/simulation` are those of the paper's nodes, and no others replace them.
+    fn out(&self) -> &Path {
+        let &Self { ranks, repeat, network, seed, quick, .. } = self;
+        let is_default = (ranks, repeat, network, seed, quick) == (RANKS, REPEAT, NETWORK, SEED, false);
+        let default = if is_default { "docs/simulation" } else { "everfold-paper" };
+        self.out.as_deref().unwrap_or(Path::new(default))
+    }
+
     /// Simulates what was asked for, writes the files and prints the summary.
     ///
     /// # Errors
     /// A [`Failure`] that tells why there are no results.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let extent = Extent::new(&self);
-        fs::create_dir_all(&self.out)?;
+        let out = self.out();
+        files::make_folder(out)?;
         let figures = panels::simulate(&extent);
         for figure in &figures {
-            figure.write(&self.out)?;
+            figure.write(out)?;
         }
         for (name, table) in [("table1", tables::load as fn(&Extent) -> String), ("table2", tables::deaths)] {
             if extent.wants(name) {
-                fs::write(self.out.join(format!("{name}.csv")), table(&extent))?;
+                files::write(&out.join(format!("{name}.csv")), table(&extent))?;
             }
         }
         let summary = summary::Summary::new(&figures);
         if self.only.is_empty() {
-            fs::write(self.out.join("summary.csv"), summary.csv())?;
+            files::write(&out.join("summary.csv"), summary.csv())?;
         }
         say!(
             "{} ranks, {}, {} repetitions\n{}",
@@ -143,7 +165,35 @@ impl Paper {
             extent.repeat,
             summary.table()
         )?;
-        say!("figures and tables: {}", self.out.display())?;
+        say!("figures and tables: {}", out.display())?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        paper: Paper,
+    }
+
+    #[test]
+    fn other_figures_do_not_replace_those_of_the_papers_nodes() {
+        for (words, out) in [
+            ("", "docs/simulation"),
+            ("--only fig7", "docs/simulation"),
+            ("--quick", "everfold-paper"),
+            ("--ranks 100", "everfold-paper"),
+            ("--network hdr", "everfold-paper"),
+            ("--quick --out there", "there"),
+        ] {
+            let line = Line::try_parse_from(["paper"].into_iter().chain(words.split_whitespace()));
+            assert_eq!(line.unwrap().paper.out(), Path::new(out), "{words}");
+        }
     }
 }

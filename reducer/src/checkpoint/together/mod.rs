@@ -4,7 +4,8 @@
 //! reduction. Then each copies its vault's state into the directory while it computes on. A later vote finds
 //! that all parts are there; the ranks exchange what tells their parts from others, and a rank of each host
 //! writes the manifest. A generation without a manifest is not there. A vote after that finds that all
-//! manifests are there: then the generation is *common*.
+//! manifests are there: then the generation is *common*. The rank that was to write one may have died, and go on
+//! on another host: so each rank looks whether the manifest lies beside its part.
 //!
 //! `resuming` says how a job goes on from there.
 //!
@@ -27,7 +28,7 @@ use std::{
 
 use everfold_planner::together::{
     progress::Progress as Course,
-    vote::{Settled, Tally, Verdict, Written},
+    vote::{Settled, Stage, Tally, Verdict, Written},
 };
 use everfold_protocol::{
     JobId, Rank,
@@ -49,6 +50,10 @@ pub(crate) const NAMES: [&str; 3] = [VOTE, PARTS, RESUME];
 const VOTE: &str = "everfold/checkpoint";
 const PARTS: &str = "everfold/parts";
 const RESUME: &str = "everfold/resume";
+
+/// What a rank votes that has written all, and misses the manifest of its host: that it has failed, as a rank with a
+/// number so much greater. So the least number is that of a rank that could not write, if there is one.
+const MISSED: u32 = 1 << 31;
 
 /// What a job begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +85,12 @@ struct Progress {
     written: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
+    /// Whether ranks have voted that a host has no manifest of what is on its way.
+    is_missed: bool,
     /// Whether this rank votes and saves, or its future was dropped before it had.
     is_saving: bool,
+    /// Whether a future was dropped, so that this rank may count other calls than the others.
+    was_dropped: bool,
 }
 
 /// What a rank tells of its part.
@@ -95,8 +104,14 @@ struct Part {
 
 impl Together {
     pub fn new(directory: Directory, start: Start, job: JobId, program: String) -> Self {
-        let (course, written) = (Course::from(0), None);
-        let progress = Progress { course, written, is_broken: false, is_saving: false };
+        let progress = Progress {
+            course: Course::from(0),
+            written: None,
+            is_broken: false,
+            is_missed: false,
+            is_saving: false,
+            was_dropped: false,
+        };
         Self { directory, start, job, program, progress: Mutex::new(progress) }
     }
 
@@ -110,9 +125,16 @@ impl Together {
         self.lock().course.see_call(name, sequence);
     }
 
-    /// Takes in a call of `checkpoint`. Says whether ranks vote at it.
+    /// Takes in a call of `checkpoint`. Says whether ranks vote at it: then it is saved, or its future is dropped.
     pub fn votes(&self, in_any_case: bool) -> bool {
-        self.lock().course.votes(in_any_case)
+        let mut progress = self.lock();
+        let votes = progress.course.votes(in_any_case);
+        if votes {
+            // Nobody resets it where the future is dropped, which may never be polled.
+            let is_open = mem::replace(&mut progress.is_saving, true);
+            progress.was_dropped |= is_open;
+        }
+        votes
     }
 
     /// Votes, and saves if that is what all have come to.
@@ -122,12 +144,16 @@ impl Together {
         prepared: Result<Prepared<'_>, CheckpointError>,
         how: (bool, bool),
     ) -> Result<Checkpointed, CheckpointError> {
-        // Nobody resets it where the future is dropped.
-        let was_dropped = mem::replace(&mut self.lock().is_saving, true);
         let saved = self.save_to_the_end(session, prepared, how).await;
-        let is_behind = was_dropped && matches!(saved, Err(CheckpointError::NotTogether));
-        self.lock().is_saving = is_behind;
-        if is_behind { Err(CheckpointError::Dropped) } else { saved }
+        let mut progress = self.lock();
+        if progress.was_dropped && matches!(saved, Err(CheckpointError::NotTogether)) {
+            return Err(CheckpointError::Dropped);
+        }
+        // In any other case this rank has come to the same as the others, unless it takes part no more.
+        if !matches!(saved, Err(CheckpointError::Gone(_))) {
+            (progress.is_saving, progress.was_dropped) = (false, false);
+        }
+        saved
     }
 
     async fn save_to_the_end(
@@ -187,7 +213,7 @@ impl Together {
         now: bool,
         durable: bool,
     ) -> Result<Option<Tally>, CheckpointError> {
-        let vote = {
+        let mut vote = {
             let progress = self.lock();
             if progress.is_broken {
                 return Ok(None);
@@ -200,12 +226,30 @@ impl Together {
             let written = progress.written(session.rank().0);
             progress.course.vote(saved, written, calls_until_due, (now, durable))
         };
+        let me = session.rank();
+        // A rank whose part is on another host than the rank is by now speaks for neither.
+        let lacks = (vote.stage, vote.written) == (Stage::Manifests, Written::There)
+            && self.place(vote.open).lacks_manifest_of(me);
+        if lacks {
+            vote.written = Written::Failed(MISSED + me.0);
+        }
         let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
-        let tally = Tally::of(&least);
-        let goes_on = match tally.settled {
+        let mut tally = Tally::of(&least);
+        let settled = tally.settled;
+        let goes_on = match settled {
             Some((generation, Settled::Listed)) => self.complete(session, generation).await?,
+            // As before: they vote on the manifests once more.
+            Some((generation, Settled::Failed(MISSED..))) if self.misses_first() => {
+                tally.settled = Some((generation, Settled::Listed));
+                true
+            }
             Some((generation, Settled::Failed(rank))) => {
-                self.give_up(session, generation, Some(rank));
+                let culprit = rank % MISSED;
+                tally.settled = Some((generation, Settled::Failed(culprit)));
+                if lacks && culprit == me.0 {
+                    tell_incomplete(session, generation, "the rank that was to write its manifest is gone");
+                }
+                self.give_up(session, generation, Some(culprit));
                 true
             }
             Some((generation, Settled::Unknown)) => {
@@ -216,6 +260,12 @@ impl Together {
         };
         self.lock().course.take(&tally);
         Ok(goes_on.then_some(tally))
+    }
+
+    /// Whether it is the first time that a manifest is missed: a rank may have looked before it was written. When
+    /// ranks vote again, none is being written any more.
+    fn misses_first(&self) -> bool {
+        !mem::replace(&mut self.lock().is_missed, true)
     }
 
     /// Copies this rank's part into the directory in the background, as soon as it is written to the vault,
@@ -266,7 +316,8 @@ impl Together {
                 Background::failed(reason)
             }),
         };
-        self.lock().written = written;
+        let mut progress = self.lock();
+        (progress.written, progress.is_missed) = (written, false);
         Ok(true)
     }
 

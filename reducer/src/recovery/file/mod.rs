@@ -474,8 +474,8 @@ mod tests {
             ("process = \"advance\"", ["line 1", "or `rollback`"]),
             ("process = \"promote\"\n[checkpoint]\ndirectory = \"d\"", ["line 3", "checkpoint.directory"]),
             ("physical = \"promote\"\n[checkpoint]\nprotocol = \"coordinated\"", ["line 3", "independent"]),
-            ("process = \"rollback\"\nphysical = \"promote\"", ["line 2", "is promoted"]),
-            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "migrates"]),
+            ("process = \"rollback\"\nphysical = \"promote\"", ["line 2, key `physical`", "leave it out"]),
+            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2, key `physical`", "leave it out"]),
             (
                 "process = \"rollback\"\n[repeated]\nfaults = 5\nwithin = \"1 s\"\nrecovery = \"restart\"",
                 ["line 2, key `repeated`", "leave it out"],

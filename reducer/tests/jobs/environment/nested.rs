@@ -48,8 +48,11 @@ pub(super) fn launch_inside_a_runtime() {
 }
 
 /// What a rank finds in its environment whose job has these files. They would let a program fail that takes them.
-const OF_THE_JOB_AROUND: [(&str, &str); 3] =
-    [("EVERFOLD_RECOVERY", "/nowhere"), ("EVERFOLD_PLAN", "/nowhere"), ("EVERFOLD_RECORD", "/nowhere/at/all")];
+const OF_THE_JOB_AROUND: [(&str, &str); 3] = [
+    ("EVERFOLD_RECOVERY", "/nowhere"),
+    ("EVERFOLD_PLAN", "/nowhere"),
+    ("EVERFOLD_RECORD", "/nowhere/at/all"),
+];
 
 /// A rank that starts other everfold programs, in every way.
 pub(super) async fn nested(session: Session) -> everfold::Result<()> {
