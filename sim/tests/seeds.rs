@@ -159,6 +159,14 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     }
     met("migrations from hosts with located faults", 5);
     met("processes that failed and live on", 10);
+    met("worlds with a board whose ranks come back", 50);
+    for event in ["processes started from replicas", "answers from a log that wait for the replica"] {
+        met(event, 200);
+    }
+    for event in ["standbys that have taken a place", "copies of vaults that failed"] {
+        met(event, 100);
+    }
+    met("processes that live on while their rank is elsewhere", 8);
 }
 
 #[test]

@@ -25,6 +25,10 @@ const LENT: &str = "a result that somebody has survives one death";
 const GIVEN_UP: &str = "a rank gives up a result that it cannot reach";
 const REACHED: &str = "a result that a third host has is not lost between two that cannot reach each other";
 
+/// The rules that judge the calls of one reduction beside each other.
+pub(super) const RULES_OF_CONSISTENCY: [&str; 7] =
+    [ONE_REPORT, ONE_ERROR, EARLY, LATE, LENT, GIVEN_UP, REACHED];
+
 /// How often a rank tries to reach a piece of a result, with some that folding has taken; and the pause in
 /// between.
 const TRIES_MOST: u64 = 1100;

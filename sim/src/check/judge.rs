@@ -9,10 +9,13 @@ use everfold_protocol::{
 use everfold_worker::machine::End;
 
 use super::{
+    consistency::RULES_OF_CONSISTENCY,
     early::RULES_OF_EARLY_ENDS,
     ends::{Circumstances, MISSING, OUTLIVES, REASON, SAFE},
+    needless::RULES_OF_THRIFT,
     protection,
-    reach::Reaches,
+    reach::{RULES_OF_REACH, Reaches},
+    returning::RULES_OF_RETURNS,
     schedule::{Planned, Schedule},
     segments::RULES_OF_SEGMENTS,
     suspects::{DESERTED, FENCED, Suspects, TOGETHER, TOLD, join},
@@ -34,12 +37,24 @@ const DEADLINE: &str = "a deadline that has passed ends its call";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
 
-/// All rules that judge calls, processes or reductions one by one.
-pub(crate) const RULES: [&str; 14] = [
+/// The rules that judge calls one by one.
+const RULES_OF_CALLS: [&str; 14] = [
     ENDS, REASON, VALUE, RECEIVER, AGREE, IN_VAIN, SAME, SAFE, ONCE, MISSING, OUTLIVES, IN_TIME, DEADLINE,
     LEAVE,
 ];
-pub(crate) const RULES_OF_PROCESSES: [&str; 4] = [FENCED, TOGETHER, TOLD, DESERTED];
+const RULES_OF_PROCESSES: [&str; 4] = [FENCED, TOGETHER, TOLD, DESERTED];
+
+/// All rules of which it is counted how often they judge.
+pub(super) const RULES: [&[&str]; 8] = [
+    &RULES_OF_CALLS,
+    &RULES_OF_PROCESSES,
+    &RULES_OF_SEGMENTS,
+    &RULES_OF_EARLY_ENDS,
+    &RULES_OF_CONSISTENCY,
+    &RULES_OF_THRIFT,
+    &RULES_OF_REACH,
+    &RULES_OF_RETURNS,
+];
 
 /// Judges what comes of one schedule.
 pub(crate) struct Judgement<'a> {
@@ -128,12 +143,6 @@ impl<'a> Judgement<'a> {
     /// Everything else, once everyone who lives has left.
     pub fn verdict(&self) -> Result<Tally, Violation> {
         let mut tally = Tally::of(self.schedule);
-        RULES
-            .into_iter()
-            .chain(RULES_OF_PROCESSES)
-            .chain(RULES_OF_SEGMENTS)
-            .chain(RULES_OF_EARLY_ENDS)
-            .for_each(|rule| tally.know(rule));
         self.suspects.check(&mut tally)?;
         for planned in &self.schedule.reductions {
             self.judge_reduction(planned, &mut tally)?;

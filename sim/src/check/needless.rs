@@ -15,6 +15,9 @@ const FOLDED: &str = "where nothing goes wrong, nothing is folded again, nor by 
 const COPIED: &str =
     "where nothing goes wrong, nothing is copied that is in other hands, or that is not protected";
 
+/// The rules that judge what was done in vain.
+pub(super) const RULES_OF_THRIFT: [&str; 2] = [FOLDED, COPIED];
+
 impl Judgement<'_> {
     /// Judges what was done in a world in which nothing goes wrong.
     pub(super) fn nothing_was_done_in_vain(&self, tally: &mut Tally) -> Result<(), Violation> {

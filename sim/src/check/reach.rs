@@ -16,6 +16,9 @@ use everfold_protocol::{Path, Rank, report::Refusal, spec::Order};
 const REACHED: &str = "what somebody can relay is not out of reach";
 const HEALED: &str = "damage that heals costs no contribution and no result";
 
+/// The rules that judge by what could be read.
+pub(super) const RULES_OF_REACH: [&str; 2] = [REACHED, HEALED];
+
 /// Damaged reads of what lies at one process that heal: it is read again.
 pub(super) const HEALS_MAX: u32 = 3;
 

@@ -17,6 +17,9 @@ use crate::world::AGAIN;
 const TIME: &str = "where all come back who die, deaths cost nothing but time";
 const REPLAY: &str = "a call that is made again ends as it has ended before";
 
+/// The rules that judge what comes of ranks that come back.
+pub(super) const RULES_OF_RETURNS: [&str; 2] = [TIME, REPLAY];
+
 impl Judgement<'_> {
     /// Where nothing goes wrong but that processes die, and all of their ranks come back, reductions end as
     /// they would without: with all contributions, and with the result for all who are to have it.
@@ -25,7 +28,7 @@ impl Judgement<'_> {
             return Ok(());
         }
         let seen = |what| self.world.seen().get(what).copied().unwrap_or_default();
-        *tally.judged.entry(REPLAY).or_default() += seen(AGAIN);
+        tally.judge_times(REPLAY, seen(AGAIN));
         if !is_harmless(self.schedule) || self.world.given_up() > 0 {
             return Ok(());
         }

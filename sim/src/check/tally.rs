@@ -8,7 +8,10 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::End;
 
-use super::schedule::{BOARD_BYTES, Body, CallAt, Pieces, Schedule, Trouble};
+use super::{
+    judge::RULES,
+    schedule::{BOARD_BYTES, Body, CallAt, Pieces, Schedule, Trouble},
+};
 use crate::{World, process::Process};
 
 /// How far a length is from a limit at most that is near it: two elements.
@@ -30,7 +33,8 @@ pub struct Tally {
 impl Tally {
     /// What a schedule has in store.
     pub(crate) fn of(schedule: &Schedule) -> Self {
-        let mut tally = Self::default();
+        let judged = RULES.into_iter().flatten().map(|rule| (*rule, 0)).collect();
+        let mut tally = Self { judged, ..Self::default() };
         let mut count = |what, number| *tally.drawn.entry(what).or_default() += number;
         count("worlds", 1);
         count("ranks", u64::from(schedule.ranks()));
@@ -185,18 +189,19 @@ impl Tally {
         count("reads of what a living owner holds that were damaged", damaged);
     }
 
-    /// Lets a rule be listed that may have nothing to judge.
-    pub(crate) fn know(&mut self, rule: &'static str) {
-        self.judged.entry(rule).or_default();
-    }
-
     /// Counts that a rule has had something to judge.
     pub(crate) fn judge(&mut self, rule: &'static str) {
-        *self.judged.entry(rule).or_default() += 1;
+        self.judge_times(rule, 1);
     }
 
     pub(crate) fn judge_if(&mut self, rule: &'static str, applies: bool) {
-        *self.judged.entry(rule).or_default() += u64::from(applies);
+        self.judge_times(rule, u64::from(applies));
+    }
+
+    /// Counts that a rule has had so much to judge.
+    pub(crate) fn judge_times(&mut self, rule: &'static str, times: u64) {
+        // One that is not listed might never judge anything, and nobody would see that.
+        *self.judged.get_mut(rule).expect("every rule is listed") += times;
     }
 
     /// Takes in how a call ended: nothing if its process died before.
