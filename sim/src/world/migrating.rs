@@ -4,8 +4,20 @@ use everfold_protocol::{AgentId, Path, ProcessId, Rank, message::Lodging};
 use everfold_worker::machine::Event;
 use rand::Rng;
 
-use super::World;
+use super::{World, returning::Log};
 use crate::{events::Happening, settings::Migrates};
+
+/// A copy of a vault that is under way.
+#[derive(Debug)]
+pub(super) struct Copying {
+    /// Where it goes.
+    host: u64,
+    number: u64,
+    /// What was in the vault when it began.
+    log: Log,
+    /// The latest copy that was asked for meanwhile.
+    asked: Option<u64>,
+}
 
 impl World {
     /// How ranks come back on other hosts, if they do.
@@ -102,35 +114,61 @@ impl World {
         self.facts.has_agent(host) && !has_failed && !is_located && !self.comebacks.starters.contains(&host)
     }
 
-    /// Lets a process begin to bring its replica up to date.
-    pub(super) fn begin_copy(&mut self, process: ProcessId, _agent: AgentId, number: u64) {
+    /// Lets a process bring its replica up to date, once the copy is over that is under way.
+    pub(super) fn ask_for_copy(&mut self, process: ProcessId, agent: AgentId, number: u64) {
+        match self.comebacks.copying.get_mut(&process).filter(|copying| copying.host == agent.0) {
+            Some(copying) => copying.asked = Some(number),
+            None => self.begin_copy(process, agent.0, number),
+        }
+    }
+
+    /// Lets a process begin to copy what is in its vault now.
+    fn begin_copy(&mut self, process: ProcessId, host: u64, number: u64) {
         let Some(migrates) = self.migrating() else { return };
+        let log = self.vault(process.rank);
+        self.comebacks.copying.insert(process, Copying { host, number, log, asked: None });
         let at = self.now() + self.some_time(migrates.copy_time);
         self.schedule(at, Happening::Copied(process, number));
     }
 
-    /// Takes in that a copy is over: the replica has what is in the vault now, or there is none.
+    /// Takes in that a copy is over: the replica has what was in the vault when it began, or now, or there is
+    /// none.
     pub(super) fn copied(&mut self, process: ProcessId, number: u64) {
+        // The vault may be copied to another host by now.
+        let is_it = |copying: &Copying| copying.number == number;
+        if !self.comebacks.copying.get(&process).is_some_and(is_it) {
+            return;
+        }
+        let Some(Copying { host, log, asked, .. }) = self.comebacks.copying.remove(&process) else { return };
         let me = self.process(process.rank);
-        let (Some(migrates), Some(host)) = (self.migrating(), me.keeper.filter(|_| me.worker.is_some()))
+        let (Some(migrates), true) = (self.migrating(), me.worker.is_some() && me.keeper == Some(host))
         else {
             return;
         };
         let lives = self.agents.get(&host).is_some_and(|agent| agent.lives() && !agent.is_done());
         let fails = self.courier.random().random_ratio(migrates.copy_failures, 100);
-        let result = match lives && !fails {
-            true => {
-                let log = self.comebacks.logs.get(&process.rank).cloned().unwrap_or_default();
-                self.comebacks.replicas.insert((host, process), log);
-                Ok(())
-            }
-            false => {
-                *self.seen.entry("copies of vaults that failed").or_default() += 1;
-                Err("it fails".to_owned())
-            }
-        };
         *self.seen.entry("copies of vaults").or_default() += 1;
-        self.tell_worker(process.rank, Event::Copied { agent: AgentId(host), number, result });
+        let agent = AgentId(host);
+        if !lives || fails {
+            *self.seen.entry("copies of vaults that failed").or_default() += 1;
+            // With it fails what was asked for meanwhile.
+            let (number, result) = (asked.unwrap_or(number), Err("it fails".to_owned()));
+            return self.tell_worker(process.rank, Event::Copied { agent, number, result });
+        }
+        let now = self.vault(process.rank);
+        *self.seen.entry("copies of vaults that lack what was noted meanwhile").or_default() +=
+            u64::from(log.len() < now.len());
+        let log = if self.courier.random().random() { log } else { now };
+        self.comebacks.replicas.insert((host, process), log);
+        if let Some(number) = asked {
+            self.begin_copy(process, host, number);
+        }
+        self.tell_worker(process.rank, Event::Copied { agent, number, result: Ok(()) });
+    }
+
+    /// What is in the vault of a rank.
+    fn vault(&self, rank: Rank) -> Log {
+        self.comebacks.logs.get(&rank).cloned().unwrap_or_default()
     }
 
     /// Lets an agent hold a replica no longer.

@@ -21,7 +21,7 @@ use everfold_worker::{
 };
 use rand::Rng;
 
-use super::{World, promoting::Standby};
+use super::{World, migrating::Copying, promoting::Standby};
 use crate::{
     agent,
     board::Shared,
@@ -55,6 +55,8 @@ pub(super) struct Comebacks {
     pub(super) left: BTreeMap<(u64, Rank), Log>,
     /// Replicas of vaults, by the host where they are.
     pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
+    /// Copies of vaults that are under way.
+    pub(super) copying: BTreeMap<ProcessId, Copying>,
     /// Where the vaults of processes come from that are about to be started: whose, and at which host.
     pub(super) origins: BTreeMap<ProcessId, Option<(ProcessId, u64)>>,
     /// Hosts that were to start a process.

@@ -184,7 +184,7 @@ impl World {
             Action::Counts(reduction) => self.answer_held(rank, reduction),
             Action::Note { reduction, end } => self.begin_note(id, reduction, end),
             Action::Replicate(to) => process.keeper = Some(to.id.0),
-            Action::Copy { agent, number } => self.begin_copy(id, agent, number),
+            Action::Copy { agent, number } => self.ask_for_copy(id, agent, number),
             Action::News(_) | Action::Unwelcome(_) | Action::Returned(_) => {}
         }
     }
