@@ -50,6 +50,11 @@ pub(crate) fn earlier_connection(process: ProcessId) -> Connection {
     Connection { process, number: 0 }
 }
 
+/// Whether an agent hears long after a process has come that this was started.
+pub(crate) fn is_told_late(process: ProcessId) -> bool {
+    process.rank.0 % 3 == 2
+}
+
 /// An agent, alive or dead.
 #[derive(Debug)]
 pub(crate) struct Agent {
@@ -79,11 +84,18 @@ pub(crate) enum Standing {
 }
 
 impl Agent {
-    /// An agent that these processes have hailed. Where it has a `parent`, and the job has other hosts, that tells it
-    /// when no process is left.
-    pub fn of(processes: impl Iterator<Item = ProcessId>, has_parent: bool) -> Self {
-        let mut agent = Self::around(if has_parent { Machine::among_others() } else { Machine::new(false) });
-        agent.be_hailed(processes);
+    /// An agent that these processes have hailed. If its own process is their parent, that tells it which it has
+    /// started: of some before they come, of some after, and of others [later](is_told_late).
+    pub fn of(processes: impl Iterator<Item = ProcessId> + Clone, is_parent: bool, has_others: bool) -> Self {
+        let mut agent = Self::around(match is_parent && has_others {
+            true => Machine::among_others(),
+            false => Machine::new(is_parent),
+        });
+        let of_class =
+            |class| processes.clone().filter(move |process| is_parent && process.rank.0 % 3 == class);
+        of_class(0).for_each(|process| drop(agent.hear(Event::Started(process))));
+        agent.be_hailed(processes.clone());
+        of_class(1).for_each(|process| drop(agent.hear(Event::Started(process))));
         agent.hear(Event::MasterSought);
         agent
     }

@@ -142,6 +142,8 @@ pub(crate) enum Happening {
     Note(ProcessId, ReductionId),
     /// A process hears that it is there.
     Noted(ProcessId, ReductionId),
+    /// The program of a process saves a checkpoint, if no call of its is open.
+    Saves(ProcessId),
     /// This copy of a process's vault is over.
     Copied(ProcessId, u64),
     /// A process that was started to stand by follows the first one of its rank.
@@ -192,6 +194,7 @@ impl Happening {
             | Self::Exit(process)
             | Self::Note(process, _)
             | Self::Copied(process, _)
+            | Self::Saves(process)
             | Self::Noted(process, _)
             | Self::Compute(process, _) => at(&process.rank),
             Self::Start(host, _) => Some(Place::Agent(*host)),

@@ -52,6 +52,10 @@ pub struct Returns {
     pub hang: u32,
     /// Longest time that a process takes to note something, and then to hear that it is noted.
     pub note_time: Duration,
+    /// How often, in percent, the log has no room for an outcome.
+    pub note_failures: u32,
+    /// How often, in percent, a program is about to save a checkpoint when a call has ended.
+    pub checkpoints: u32,
     /// Whether detectors of a programmer's own have a say, whose choices are drawn.
     pub own_detectors: bool,
     /// How ranks come back on other hosts, if they do.
@@ -95,6 +99,9 @@ pub struct Settings {
     pub domains: u64,
     /// Whether each host has an agent that holds the memory of its ranks.
     pub agents: bool,
+    /// Whether the process in which an agent is has started the ranks of its host, tells it how they end and when none
+    /// is left. It has where ranks come back.
+    pub parents: bool,
     /// Within which time agents join.
     pub agents_join: Duration,
     /// How ranks come back whose processes have died, if they do: there are agents then.
@@ -163,6 +170,7 @@ impl Settings {
             hosts: Vec::new(),
             domains: 0,
             agents: false,
+            parents: false,
             agents_join: Duration::ZERO,
             returns: None,
             early_ends: BTreeMap::new(),
@@ -234,14 +242,13 @@ impl Settings {
         host.checked_rem(self.domains).map(|number| format!("domain {number}"))
     }
 
-    /// Whether each host has a process that has started its ranks, starts them again, and tells the agent when none is
-    /// left.
+    /// Whether the agent of each host is in the process that has started the ranks there.
     pub(crate) fn has_parents(&self) -> bool {
-        self.returns.is_some() && self.agents && self.has_several_hosts()
+        self.agents && (self.parents || self.returns.is_some() || !self.early_ends.is_empty())
     }
 
     /// The ranks on a host.
-    pub(crate) fn ranks_on(&self, host: u64) -> impl Iterator<Item = Rank> {
+    pub(crate) fn ranks_on(&self, host: u64) -> impl Iterator<Item = Rank> + Clone {
         (0..self.ranks).map(Rank).filter(move |rank| self.host(*rank) == host)
     }
 

@@ -246,6 +246,7 @@ impl Teller {
             Happening::Noted(process, reduction) => {
                 (of(process.rank), format!("has noted how {} has ended", self.name(*reduction)))
             }
+            Happening::Saves(process) => (of(process.rank), "is about to save a checkpoint".to_owned()),
             Happening::Copied(process, number) => {
                 (of(process.rank), format!("copy {number} of its vault is over"))
             }

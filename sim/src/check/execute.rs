@@ -163,12 +163,15 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.domains = u64::from(schedule.domains);
     settings.agents = schedule.agents;
+    settings.parents = schedule.parents;
     settings.agents_join = us(schedule.agents_join_us);
     settings.returns = schedule.returns.map(|returns| Returns {
         start_time: us(returns.start_us),
         start_failures: returns.start_failures_percent,
         hang: returns.hang_percent,
         note_time: us(returns.note_us),
+        note_failures: returns.note_failures_percent,
+        checkpoints: returns.checkpoints_percent,
         own_detectors: returns.own_detectors,
         migrates: returns.migrates.map(|migrates| Migrates {
             spares: migrates.spares,

@@ -267,7 +267,7 @@ const SIMPLER_SEGMENTS: [fn(&mut PlannedSegment); 9] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 33] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 36] = [
     |schedule| schedule.returns = None,
     |schedule| {
         let migrates = schedule.returns.iter_mut().flat_map(|returns| &mut returns.migrates);
@@ -275,11 +275,14 @@ const SIMPLER_WORLDS: [fn(&mut Schedule); 33] = [
     },
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.own_detectors = false),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.located = None),
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.note_failures_percent = 0),
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.checkpoints_percent = 0),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.note_us = 20),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.start_us = 200),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.return_us = 10_000_000),
     |schedule| schedule.domains = 0,
     |schedule| schedule.agents_join_us = 0,
+    |schedule| schedule.parents = false,
     |schedule| schedule.agents = false,
     |schedule| schedule.batch_us = 0,
     |schedule| schedule.private.clear(),

@@ -41,6 +41,8 @@ impl Tally {
         count("reductions", schedule.reductions.len() as u64);
         count("worlds with domains", u64::from(schedule.domains > 0));
         count("worlds with agents", u64::from(schedule.agents));
+        let has_parents = schedule.parents && schedule.returns.is_none() && schedule.early_ends.is_empty();
+        count("worlds with parents whose ranks do not come back", u64::from(has_parents));
         count("worlds whose agents join late", u64::from(schedule.agents && schedule.agents_join_us > 0));
         count("worlds whose ranks come back", u64::from(schedule.returns.is_some()));
         let stands_by = schedule.returns.and_then(|it| it.migrates).is_some_and(|it| it.standbys.is_some());
@@ -49,6 +51,8 @@ impl Tally {
         count("worlds with recoveries of located faults", u64::from(meets));
         let has_own = schedule.returns.is_some_and(|returns| returns.own_detectors);
         count("worlds with own detectors", u64::from(has_own));
+        let has_full = schedule.returns.is_some_and(|returns| returns.note_failures_percent > 0);
+        count("worlds whose logs have no room at times", u64::from(has_full));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count(
             "worlds with a board whose ranks come back",

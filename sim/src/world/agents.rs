@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use everfold_agent::Event;
-use everfold_protocol::{ProcessId, Timestamp, message::Ending};
+use everfold_protocol::{ProcessId, Rank, Timestamp, message::Ending};
 
 use rand::Rng;
 
@@ -36,6 +36,21 @@ impl World {
                 let connection = agent::earlier_connection(process);
                 self.schedule(found + most, Happening::AtAgent(host, Event::HungUp(connection)));
                 self.schedule(found + most, Happening::AtAgent(host, Event::Vanished(connection)));
+            }
+        }
+    }
+
+    /// Lets agents hear only now of some processes that they were started.
+    pub(super) fn tell_late_starts(&mut self) {
+        if !self.settings.has_parents() || !self.settings.early_ends.is_empty() {
+            return;
+        }
+        // Nobody can have heard from the master yet.
+        let at = self.now() + self.settings.latency.0;
+        for rank in (0..self.settings.ranks).map(Rank) {
+            let process = ProcessId::first(rank);
+            if agent::is_told_late(process) {
+                self.schedule(at, Happening::AtAgent(self.home(rank), Event::Started(process)));
             }
         }
     }
@@ -110,9 +125,13 @@ impl World {
         self.show_agent_of(process, Event::HungUp(agent::connection(process)));
     }
 
-    /// Lets the agent of a process see that this has ended.
+    /// Lets the agent of a process see that this has ended: how, sees only its parent.
     pub(super) fn show_end(&mut self, process: ProcessId, ending: Ending) {
-        self.show_agent_of(process, Event::Ended(process, ending));
+        let event = match self.settings.has_parents() {
+            true => Event::Ended(process, ending),
+            false => Event::Vanished(agent::connection(process)),
+        };
+        self.show_agent_of(process, event);
         self.show_alone(self.host_of(process));
     }
 

@@ -180,7 +180,7 @@ impl World {
     /// Lets the agent of a host hear that none of the processes that were started there is left, once all have ended:
     /// their parent knows. The parent of a spare host does not say so.
     pub(super) fn show_alone(&mut self, host: u64) {
-        let has_parent = !self.settings.early_ends.is_empty() || self.settings.has_parents();
+        let has_parent = self.settings.has_parents();
         let is_spare = self.settings.ranks_on(host).next().is_none();
         let lives = |rank: Rank| self.process(rank).worker.is_some() || self.process(rank).lives_on;
         if has_parent && !is_spare && !self.ranks_at(host).into_iter().any(lives) {

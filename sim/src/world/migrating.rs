@@ -4,7 +4,7 @@ use everfold_protocol::{AgentId, Path, ProcessId, Rank, message::Lodging};
 use everfold_worker::machine::Event;
 use rand::Rng;
 
-use super::{World, returning::Log};
+use super::{World, returning::Vault};
 use crate::{events::Happening, settings::Migrates};
 
 /// A copy of a vault that is under way.
@@ -14,7 +14,7 @@ pub(super) struct Copying {
     host: u64,
     number: u64,
     /// What was in the vault when it began.
-    log: Log,
+    vault: Vault,
     /// The latest copy that was asked for meanwhile.
     asked: Option<u64>,
 }
@@ -125,8 +125,8 @@ impl World {
     /// Lets a process begin to copy what is in its vault now.
     fn begin_copy(&mut self, process: ProcessId, host: u64, number: u64) {
         let Some(migrates) = self.migrating() else { return };
-        let log = self.vault(process.rank);
-        self.comebacks.copying.insert(process, Copying { host, number, log, asked: None });
+        let vault = self.vault(process.rank);
+        self.comebacks.copying.insert(process, Copying { host, number, vault, asked: None });
         let at = self.now() + self.some_time(migrates.copy_time);
         self.schedule(at, Happening::Copied(process, number));
     }
@@ -139,7 +139,9 @@ impl World {
         if !self.comebacks.copying.get(&process).is_some_and(is_it) {
             return;
         }
-        let Some(Copying { host, log, asked, .. }) = self.comebacks.copying.remove(&process) else { return };
+        let Some(Copying { host, vault, asked, .. }) = self.comebacks.copying.remove(&process) else {
+            return;
+        };
         let me = self.process(process.rank);
         let (Some(migrates), true) = (self.migrating(), me.worker.is_some() && me.keeper == Some(host))
         else {
@@ -157,9 +159,10 @@ impl World {
         }
         let now = self.vault(process.rank);
         *self.seen.entry("copies of vaults that lack what was noted meanwhile").or_default() +=
-            u64::from(log.len() < now.len());
-        let log = if self.courier.random().random() { log } else { now };
-        self.comebacks.replicas.insert((host, process), log);
+            u64::from(vault.log.len() < now.log.len());
+        // Behind a checkpoint that was saved meanwhile the copy is begun anew.
+        let is_old = vault.generation == now.generation && self.courier.random().random();
+        self.comebacks.replicas.insert((host, process), if is_old { vault } else { now });
         if let Some(number) = asked {
             self.begin_copy(process, host, number);
         }
@@ -167,8 +170,8 @@ impl World {
     }
 
     /// What is in the vault of a rank.
-    fn vault(&self, rank: Rank) -> Log {
-        self.comebacks.logs.get(&rank).cloned().unwrap_or_default()
+    fn vault(&self, rank: Rank) -> Vault {
+        self.comebacks.vaults.get(&rank).cloned().unwrap_or_default()
     }
 
     /// Lets an agent hold a replica no longer.
@@ -182,16 +185,20 @@ impl World {
     }
 
     /// Fills the vault of a process that is started, if it comes from another host. Returns false if it is
-    /// not there.
+    /// not there, or lacks an outcome.
     pub(super) fn take_vault(&mut self, host: u64, process: ProcessId) -> bool {
         let left = self.comebacks.left.remove(&(host, process.rank));
-        let Some((of, at)) = self.comebacks.origins.get(&process).copied().flatten() else {
-            left.into_iter().for_each(|log| drop(self.comebacks.logs.insert(process.rank, log)));
-            return true;
+        let origin = self.comebacks.origins.get(&process).copied().flatten();
+        let vault = match origin {
+            Some((of, at)) => self.comebacks.replicas.get(&(at, of)).cloned(),
+            None => Some(left.unwrap_or_else(|| self.vault(process.rank))),
         };
-        let Some(replica) = self.comebacks.replicas.get(&(at, of)).cloned() else { return false };
-        *self.seen.entry(MIGRATIONS).or_default() += 1;
-        self.comebacks.logs.insert(process.rank, replica);
+        let is_whole = vault.as_ref().is_none_or(Vault::is_whole);
+        *self.seen.entry("processes that could not go on from their vaults").or_default() +=
+            u64::from(!is_whole);
+        let Some(vault) = vault.filter(|_| is_whole) else { return false };
+        *self.seen.entry(MIGRATIONS).or_default() += u64::from(origin.is_some());
+        self.comebacks.vaults.insert(process.rank, vault);
         true
     }
 }

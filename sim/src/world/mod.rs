@@ -198,6 +198,7 @@ impl World {
         world.plan_early_ends();
         ranks.for_each(|rank| world.run_worker(rank));
         world.join_agents();
+        world.tell_late_starts();
         world.look_later();
         world
     }
@@ -420,6 +421,7 @@ impl World {
             Happening::Exit(process) => self.exit(process),
             Happening::Note(process, reduction) => self.note(process, reduction),
             Happening::Noted(process, reduction) => self.go_on_noted(process, reduction),
+            Happening::Saves(process) => self.save_checkpoint(process),
             Happening::Copied(process, number) => self.copied(process, number),
             Happening::Begins(rank, segment) => {
                 if self.plays(rank) {
@@ -445,7 +447,7 @@ fn agents(settings: &Settings) -> BTreeMap<u64, Agent> {
     let ranks = (0..settings.ranks).map(Rank).filter(|rank| settings.agents || rank.0 == 0);
     let hosts = ranks.map(|rank| settings.host(rank)).chain(settings.spares());
     let agent = |host| match settings.early_ends.is_empty() {
-        true => Agent::of(of(host), settings.has_parents()),
+        true => Agent::of(of(host), settings.has_parents(), settings.has_several_hosts()),
         false => early::agent(settings, host),
     };
     hosts.map(|host| (host, agent(host))).collect()

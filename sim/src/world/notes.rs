@@ -109,7 +109,9 @@ impl World {
             // What outlives its process on the only host of a group is as safe as a replica there.
             let leaves_memory = |(_, evidence): &(Timestamp, Evidence)| evidence.leaves_memory();
             let is_left = self.facts.failures.get(&process).is_some_and(leaves_memory);
-            is_copied || original.on_one_host && is_left && window.place.outlives_its_process()
+            // The last of them may have come to it since.
+            let is_alone = original.on_one_host || self.is_on_one_host(&spec.group);
+            is_copied || is_alone && is_left && window.place.outlives_its_process()
         };
         self.facts.unprotected.contains(&(rank, reduction.name))
             || self.copying.originals(rank, reduction).any(counts)

@@ -132,12 +132,14 @@ impl World {
             return;
         }
         self.comebacks.standbys.remove(&process);
-        if let Some(log) = self.comebacks.logs.get(&process.rank) {
-            self.comebacks.left.insert((self.home(process.rank), process.rank), log.clone());
+        if let Some(vault) = self.comebacks.vaults.get(&process.rank) {
+            self.comebacks.left.insert((self.home(process.rank), process.rank), vault.clone());
         }
         if self.replace(host, process) {
             *self.seen.entry(PROMOTIONS).or_default() += 1;
             self.schedule(self.now(), Happening::Joins(process));
+        } else {
+            self.end_without_vault(host, process);
         }
     }
 

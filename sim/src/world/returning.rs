@@ -40,21 +40,46 @@ enum Deed {
     Close,
 }
 
-/// A result log.
-pub(super) type Log = BTreeMap<ReductionId, Outcome>;
+/// How calls have ended.
+type Log = BTreeMap<ReductionId, Outcome>;
+
+/// What a process leaves to later ones of its rank.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Vault {
+    /// How calls have ended, those before the checkpoint among them.
+    pub log: Log,
+    /// How calls have ended that could not be noted: no later process can go on from here.
+    pub unnoted: Log,
+    /// How many deeds of the program lie before the checkpoint.
+    behind: usize,
+    /// How many checkpoints there were.
+    pub generation: u64,
+}
+
+impl Vault {
+    /// How a call has ended, as is noted or was to be.
+    fn outcome(&self, reduction: ReductionId) -> Option<&Outcome> {
+        self.log.get(&reduction).or_else(|| self.unnoted.get(&reduction))
+    }
+
+    /// Whether a later process can go on from it.
+    pub fn is_whole(&self) -> bool {
+        self.unnoted.is_empty()
+    }
+}
 
 /// What outlives the processes of ranks that come back.
 #[derive(Debug, Default)]
 pub(super) struct Comebacks {
     /// What each rank's program does, and when.
     programs: BTreeMap<Rank, Vec<(Timestamp, Deed)>>,
-    /// How calls have ended, as their ranks have noted: in the vaults where they are, or were last.
-    pub(super) logs: BTreeMap<Rank, Log>,
-    /// What is left in the vaults of ranks on hosts from which standbys have taken them away: one that is
-    /// lost before it has joined is followed by a process there.
-    pub(super) left: BTreeMap<(u64, Rank), Log>,
+    /// The vaults of ranks where they are, or were last.
+    pub(super) vaults: BTreeMap<Rank, Vault>,
+    /// The vaults of ranks on hosts from which standbys have taken them away: one that is lost before it has
+    /// joined is followed by a process there.
+    pub(super) left: BTreeMap<(u64, Rank), Vault>,
     /// Replicas of vaults, by the host where they are.
-    pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
+    pub(super) replicas: BTreeMap<(u64, ProcessId), Vault>,
     /// Copies of vaults that are under way.
     pub(super) copying: BTreeMap<ProcessId, Copying>,
     /// Where the vaults of processes come from that are about to be started: whose, and at which host.
@@ -100,7 +125,7 @@ impl World {
             Happening::ToWorker(to, ..) | Happening::Done(to, _) | Happening::MasterLost(to) => to,
             Happening::Renew(to, _) | Happening::Note(to, _) | Happening::Noted(to, _) => to,
             Happening::Copied(to, _) | Happening::Compute(to, _) => to,
-            Happening::Joins(to) | Happening::Replay(to) => to,
+            Happening::Joins(to) | Happening::Replay(to) | Happening::Saves(to) => to,
             _ => return false,
         };
         self.process(to.rank).id != *to
@@ -156,7 +181,7 @@ impl World {
         if self.stands_by(process) && !agent.is_done() {
             return self.start_standby(host, process);
         }
-        if agent.is_done() || self.driver.is_done() || self.driver.is_lost() {
+        if agent.is_done() || agent.has_lost_master || self.driver.is_done() || self.driver.is_lost() {
             // There is nobody to join any more.
             return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
         }
@@ -164,22 +189,29 @@ impl World {
         if self.process(rank).id > process {
             return self.start_too_late(host, process);
         }
-        if !self.replace(host, process) {
-            return;
-        }
+        let goes_on = self.replace(host, process);
         self.tell_agent(host, AgentEvent::Hailed(agent::connection(process)));
+        if !goes_on {
+            return self.end_without_vault(host, process);
+        }
         let returns = self.settings.returns.expect("only where ranks come back are they started");
         let at = self.now() + self.some_time(returns.start_time / 4);
         self.schedule(at, Happening::Joins(process));
     }
 
+    /// Lets a process end that has come to its agent, and cannot go on from what earlier ones have left.
+    pub(super) fn end_without_vault(&mut self, host: u64, process: ProcessId) {
+        let hung_up = AgentEvent::HungUp(agent::connection(process));
+        self.schedule(self.now(), Happening::AtAgent(host, hung_up));
+        self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
+    }
+
     /// Lets a process be the one of its rank, in place of one that has ended, or is left behind on another
-    /// host. Returns false if what it is to go on from is not there any more: then it ends.
+    /// host. Returns false if what it is to go on from is not there any more, or lacks an outcome.
     pub(super) fn replace(&mut self, host: u64, process: ProcessId) -> bool {
         let rank = process.rank;
         drop(self.thaw(Place::Rank(rank)));
         if !self.take_vault(host, process) {
-            self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
             return false;
         }
         if self.home(rank) != host {
@@ -282,8 +314,8 @@ impl World {
         let missed = |(at, _): &&(Timestamp, Deed)| *at <= now;
         let program = self.comebacks.programs.get(&rank).into_iter().flatten();
         let missed: Vec<Deed> = program.take_while(missed).map(|(_, deed)| deed.clone()).collect();
-        let log = self.comebacks.logs.get(&rank).into_iter().flatten();
-        let log: Vec<ReductionId> = log.map(|(id, _)| *id).collect();
+        let log = self.comebacks.vaults.get(&rank).into_iter().flat_map(|vault| vault.log.keys());
+        let log: Vec<ReductionId> = log.copied().collect();
         for reduction in log {
             self.tell_worker(rank, Event::Recalled(reduction));
         }
@@ -298,8 +330,9 @@ impl World {
         }
     }
 
-    /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended, and the
-    /// log that its process has, which may be that of an earlier replica, says how.
+    /// How many of these calls the last checkpoint of a rank has behind it: it was saved before, or could have
+    /// been, as all of them have ended, and the log that its process has, which may be that of an earlier
+    /// replica, says how.
     fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
         let has_ended = |deed: &&Deed| match deed {
             Deed::Call(id, _) => self.noted(rank, *id).is_some() && self.has_ended_before(rank, *id),
@@ -307,7 +340,8 @@ impl World {
             Deed::Segment(_) | Deed::Close => false,
         };
         let ended = deeds.iter().take_while(has_ended).count();
-        let skipped = self.courier.random().random_range(0..=2 * ended).saturating_sub(ended);
+        let behind = self.comebacks.vaults.get(&rank).map_or(0, |vault| vault.behind);
+        let skipped = self.courier.random().random_range(0..=2 * ended).saturating_sub(ended).max(behind);
         *self.seen.entry("calls behind a checkpoint").or_default() += skipped as u64;
         skipped
     }
@@ -319,7 +353,12 @@ impl World {
 
     /// How a call has ended, as its rank has noted.
     fn noted(&self, rank: Rank, reduction: ReductionId) -> Option<&Outcome> {
-        self.comebacks.logs.get(&rank)?.get(&reduction)
+        self.comebacks.vaults.get(&rank)?.log.get(&reduction)
+    }
+
+    /// How a call has ended, as its rank has noted or was to note.
+    fn outcome(&self, rank: Rank, reduction: ReductionId) -> Option<&Outcome> {
+        self.comebacks.vaults.get(&rank)?.outcome(reduction)
     }
 
     /// Answers a call from the result log, if it is in there, once it counts. Returns whether it is.
@@ -369,14 +408,58 @@ impl World {
         self.some_time(returns.note_time)
     }
 
-    /// Puts how a call has ended into the log of its rank. Its process hears later that it is there.
+    /// Puts how a call has ended into the log of its rank, if that has room for it, and lacks nothing. Its
+    /// process hears later that it is there, or goes on without.
     pub(super) fn note(&mut self, process: ProcessId, reduction: ReductionId) {
         let me = self.process_mut(process.rank);
         let Some(outcome) = me.noting.remove(&reduction).filter(|_| me.worker.is_some()) else { return };
-        let before = self.comebacks.logs.entry(process.rank).or_default().insert(reduction, outcome);
+        let failures = self.settings.returns.map_or(0, |returns| returns.note_failures);
+        let fails = failures > 0 && self.courier.random().random_ratio(failures, 100);
+        let vault = self.comebacks.vaults.entry(process.rank).or_default();
+        let is_whole = vault.is_whole();
+        let log = if is_whole && !fails { &mut vault.log } else { &mut vault.unnoted };
+        let before = log.insert(reduction, outcome);
         assert!(before.is_none(), "I9: what is in the log is not called again");
+        if is_whole && fails {
+            *self.seen.entry("outcomes that could not be noted").or_default() += 1;
+            self.tell_worker(process.rank, Event::Unnoted { reason: "the log is full".to_owned() });
+        }
         let at = self.now() + self.note_time();
         self.schedule(at, Happening::Noted(process, reduction));
+    }
+
+    /// Lets a program be about to save a checkpoint, at times.
+    fn save_later(&mut self, process: ProcessId) {
+        let Some(returns) = self.settings.returns.filter(|returns| returns.checkpoints > 0) else { return };
+        if self.courier.random().random_ratio(returns.checkpoints, 100) {
+            let at = self.now() + self.some_time(returns.note_time * 4);
+            self.schedule(at, Happening::Saves(process));
+        }
+    }
+
+    /// Lets a program save a checkpoint, if it can: all of its calls have ended.
+    pub(super) fn save_checkpoint(&mut self, process: ProcessId) {
+        let rank = process.rank;
+        let me = self.process(rank);
+        let takes_part = me.worker.as_ref().is_some_and(|worker| worker.machine().takes_part());
+        let is_open = me.shares.values().any(|share| share.ended.is_none()) || !me.held_answers.is_empty();
+        if !takes_part || !me.plays || is_open {
+            return;
+        }
+        let has_ended = |(_, deed): &&(Timestamp, Deed)| match deed {
+            Deed::Call(id, _) => self.ended_before(rank, *id).is_some(),
+            Deed::Segment(_) | Deed::Close => false,
+        };
+        let program = self.comebacks.programs.get(&rank).into_iter().flatten();
+        let behind = program.take_while(has_ended).count();
+        let vault = self.comebacks.vaults.entry(rank).or_default();
+        let makes_up = !vault.is_whole();
+        vault.log.append(&mut vault.unnoted);
+        (vault.behind, vault.generation) = (behind, vault.generation + 1);
+        *self.seen.entry("checkpoints").or_default() += 1;
+        *self.seen.entry("checkpoints after which the vault lacks nothing more").or_default() +=
+            u64::from(makes_up);
+        self.tell_worker(rank, Event::Saved);
     }
 
     /// Lets a process go on that has noted how a call of its has ended.
@@ -392,7 +475,7 @@ impl World {
         let rank = process.rank;
         let Some(round) = self.process_mut(rank).rounds.remove(&reduction) else { return false };
         // Its log went with the host, and so does the process.
-        let Some(end) = self.noted(rank, reduction).map(|outcome| outcome.end.clone()) else { return true };
+        let Some(end) = self.outcome(rank, reduction).map(|outcome| outcome.end.clone()) else { return true };
         self.process_mut(rank).worker.iter_mut().for_each(Participant::noted);
         self.leave_round(rank, reduction, round, end);
         true
@@ -401,7 +484,7 @@ impl World {
     /// Takes the logs away that went with a host.
     pub(super) fn lose_logs(&mut self, host: u64) {
         let there = self.ranks_at(host);
-        self.comebacks.logs.retain(|rank, _| !there.contains(rank));
+        self.comebacks.vaults.retain(|rank, _| !there.contains(rank));
         self.comebacks.left.retain(|(at, _), _| *at != host);
     }
 
@@ -421,11 +504,12 @@ impl World {
             self.comebacks.ended.entry((rank, reduction)).or_insert_with(|| ended.clone());
             return;
         }
-        let noted = self.noted(rank, reduction);
+        let noted = self.outcome(rank, reduction);
         assert!(
             noted.is_some_and(|noted| is_same((&noted.end, &noted.value), (&ended.end, &ended.value))),
             "I9: a future of rank {rank} ends before that is noted: {ended:?}"
         );
+        self.save_later(self.process(rank).id);
         match self.comebacks.ended.get(&(rank, reduction)).filter(|before| is_noted(&before.end)) {
             None => drop(self.comebacks.ended.insert((rank, reduction), ended.clone())),
             Some(before) => {

@@ -76,6 +76,7 @@ pub fn draw(seed: u64) -> Schedule {
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
         domains: 0,
         agents: false,
+        parents: false,
         agents_join_us: 0,
         returns: None,
         early_ends: Vec::new(),
@@ -282,6 +283,14 @@ pub fn draw(seed: u64) -> Schedule {
     if schedule.returns.is_some_and(|it| it.migrates.is_none()) && is_plain && apart.random_bool(0.3) {
         segments::add_segment_that_is_repeated(&mut schedule, &mut apart, weather);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(28);
+    if schedule.segments.is_empty() && apart.random_bool(0.3) {
+        returns::fill_logs(&mut schedule, &mut apart);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(29);
+    schedule.parents = schedule.agents && apart.random_bool(0.5);
     schedule
 }
 

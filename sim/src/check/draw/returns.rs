@@ -22,6 +22,8 @@ pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weath
         start_failures_percent: if gives_up { pick(random, [0, 30]) } else { 0 },
         hang_percent: if gives_up { 20 } else { 0 },
         note_us: pick(random, [20, 200, 2000]),
+        note_failures_percent: 0,
+        checkpoints_percent: 0,
         return_us: if gives_up { pick(random, [2000, 50_000]) } else { 10_000_000 },
         returns_max: if gives_up { pick(random, [1, 2, 100]) } else { 100 },
         fruitless_max: if gives_up { pick(random, [0, 1, 3, 100]) } else { 100 },
@@ -62,6 +64,13 @@ pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weath
     }
     add_deaths(schedule, random, start_us);
     schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets programs save checkpoints, and logs have no room for some outcomes, mostly.
+pub(super) fn fill_logs(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    let Some(returns) = &mut schedule.returns else { return };
+    returns.note_failures_percent = pick(random, [0, 3, 10, 30]);
+    returns.checkpoints_percent = pick(random, [20, 60, 100]);
 }
 
 /// Lets some ranks die, at times twice or more.

@@ -38,6 +38,9 @@ pub struct Schedule {
     /// Whether each host has an agent that holds the memory of its ranks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub agents: bool,
+    /// Whether agents are in the processes that have started the ranks of their hosts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parents: bool,
     /// Within which time from the very beginning agents join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub agents_join_us: u64,
@@ -351,6 +354,15 @@ impl Schedule {
             }
             () if self.returns.is_some_and(|it| it.start_failures_percent.max(it.hang_percent) > 100) => {
                 Some("start_failures_percent or hang_percent is over 100".to_owned())
+            }
+            () if self
+                .returns
+                .is_some_and(|it| it.note_failures_percent.max(it.checkpoints_percent) > 100) =>
+            {
+                Some("note_failures_percent or checkpoints_percent is over 100".to_owned())
+            }
+            () if self.returns.is_some_and(|it| it.checkpoints_percent > 0) && !self.segments.is_empty() => {
+                Some("programs save no checkpoints where there are recovery segments".to_owned())
             }
             () if self.returns.is_some() && self.reductions.iter().any(is_for_root) => Some(
                 "where ranks come back, nothing is folded at a root: first-of names receivers".to_owned(),

@@ -18,6 +18,12 @@ pub struct Returning {
     pub hang_percent: u32,
     /// Longest time that a process takes to note something, and then to hear that it is noted.
     pub note_us: u64,
+    /// How often the log has no room for an outcome.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub note_failures_percent: u32,
+    /// How often a program is about to save a checkpoint when a call has ended.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub checkpoints_percent: u32,
     /// How long the master waits for a rank.
     pub return_us: u64,
     /// How often a rank may come back.
