@@ -61,9 +61,4 @@ impl Outages {
     pub fn gap(&self, reader: u64, owner: u64) -> Option<Gap> {
         self.gaps.iter().find(|gap| gap.parts(reader, owner)).copied()
     }
-
-    /// Whether some hosts do not reach each other's memory.
-    pub fn has_gaps(&self) -> bool {
-        !self.gaps.is_empty()
-    }
 }

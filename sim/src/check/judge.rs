@@ -221,7 +221,7 @@ impl<'a> Judgement<'a> {
         let passes = case.spec.deadline.map(|deadline| self.suspects.at(first) + deadline);
         if let Some(passes) = passes {
             tally.judge(DEADLINE);
-            let due = self.suspects.due_after(passes.max(self.suspects.at(case.called_us)));
+            let due = self.suspects.due_after(case.planned, passes.max(self.suspects.at(case.called_us)));
             if ended.at > due {
                 return Err(case.broken(DEADLINE, told(ended, due)));
             }

@@ -43,17 +43,17 @@ impl Suspects<'_> {
     /// When the calls of a reduction have to have ended that all of its group have called.
     pub fn due(&self, planned: &Planned) -> Timestamp {
         let last = planned.calls.iter().map(|call| call.at_us).max().unwrap_or_default();
-        self.due_after(self.at(last))
+        self.due_after(planned, self.at(last))
     }
 
-    /// When something has to have ended that nobody keeps waiting from `ready` on.
-    pub fn due_after(&self, ready: Timestamp) -> Timestamp {
+    /// When a call has to have ended that nobody keeps waiting from `ready` on.
+    pub fn due_after(&self, planned: &Planned, ready: Timestamp) -> Timestamp {
         let Schedule { faults, leaves, .. } = self.schedule;
         let leaves = leaves.iter().map(|leave| (self.at(leave.at_us), self.at(leave.at_us)));
         let faults = faults.iter().map(|fault| (self.at(fault.at_us), self.at(end_us(fault))));
         let mut spans: Vec<_> = leaves.chain(faults).collect();
         spans.sort_unstable();
-        let work = self.work();
+        let work = self.work() + self.tries(planned);
         let (mut due, mut from) = (ready + work, ready);
         // A fault that begins when all is to be over is no excuse.
         for (since, until) in spans {
@@ -120,16 +120,18 @@ impl Suspects<'_> {
         let fold_us =
             self.schedule.reductions.iter().map(|planned| planned.fold_us).max().unwrap_or_default();
         let read_again = (hop + task + Duration::from_micros(fold_us)) * damaged_reads.sum::<u32>();
-        folding * again + read_again + crowd + board + teams + self.tries()
+        folding * again + read_again + crowd + board + teams
     }
 
-    /// How long ranks try that do not reach each other's memory, or read it damaged, first to fold and then
-    /// to copy the result: until the next try after they reach it again, or until they give up.
-    fn tries(&self) -> Duration {
+    /// How long ranks of a group try that do not reach each other's memory, or read it damaged, first to fold
+    /// and then to copy the result: until the next try after they reach it again, or until they give up.
+    fn tries(&self, planned: &Planned) -> Duration {
+        let group = planned.group();
+        let is_here = |host| group.iter().any(|rank| self.schedule.hosts[rank.index()] == host);
         let lasts_us = |fault: &Fault| match fault.what {
-            Trouble::Unreachable { .. } => Some(fault.lasts_us),
-            Trouble::Garble { reads, .. } if reads > HEALS_MAX => Some(0),
-            Trouble::Damage { copies: false, .. } => Some(fault.lasts_us),
+            Trouble::Unreachable { a, b, .. } if is_here(a) && is_here(b) => Some(fault.lasts_us),
+            Trouble::Garble { rank, reads } if group.contains(Rank(rank)) && reads > HEALS_MAX => Some(0),
+            Trouble::Damage { rank, copies: false, .. } if group.contains(Rank(rank)) => Some(fault.lasts_us),
             _ => None,
         };
         let limits = &self.world.settings().policy.limits;

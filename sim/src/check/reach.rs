@@ -84,7 +84,7 @@ impl<'a> Reaches<'a> {
             Refusal::ResultLost { ranks }
                 if self.fail && self.schedule.returns.is_none() && ranks.is_disjoint(&self.gone) =>
             {
-                let is_undisturbed = self.gaps.is_empty() && planned.group().is_disjoint(&self.gone);
+                let is_undisturbed = !self.is_parted(planned) && planned.group().is_disjoint(&self.gone);
                 (is_undisturbed && self.is_whole(planned)).then_some(HEALED)
             }
             _ => None,
@@ -98,9 +98,19 @@ impl<'a> Reaches<'a> {
             Refusal::ContributionLost { ranks } => {
                 !ranks.is_disjoint(&self.spoilt) && ranks.is_subset(&join(&self.spoilt, &self.gone))
             }
-            Refusal::ResultLost { .. } => !self.gaps.is_empty() || !self.is_whole(planned),
+            Refusal::ResultLost { .. } => self.is_parted(planned) || !self.is_whole(planned),
             _ => false,
         }
+    }
+
+    /// Whether two hosts of a reduction do not reach each other in the end.
+    pub fn is_parted(&self, planned: &Planned) -> bool {
+        let hosts = self.hosts_of(planned);
+        self.gaps.iter().any(|(a, b)| hosts.contains(a) && hosts.contains(b))
+    }
+
+    fn hosts_of(&self, planned: &Planned) -> BTreeSet<u32> {
+        planned.group().iter().map(|rank| self.schedule.hosts[rank.index()]).collect()
     }
 
     fn is_whole(&self, planned: &Planned) -> bool {
@@ -113,7 +123,7 @@ impl<'a> Reaches<'a> {
     fn is_connected(&self, planned: &Planned) -> bool {
         let host = |rank: Rank| self.schedule.hosts[rank.index()];
         let group = planned.group();
-        let hosts: BTreeSet<u32> = group.iter().map(host).collect();
+        let hosts = self.hosts_of(planned);
         let is_apart = |a: &u32| hosts.iter().any(|b| self.gaps.contains(&(*a, *b)));
         if planned.order == Order::Fixed && hosts.iter().any(is_apart) {
             // A rank that holds a bracket that waits for its sibling has no place for what others cannot

@@ -29,6 +29,12 @@ impl World {
             Notice::News(News::Unprotected { rank, name, .. }) => {
                 self.facts.unprotect(*rank, name);
             }
+            Notice::News(News::Slow { name, .. }) => {
+                let open = self.driver.master().reductions();
+                let of_name = open.filter(|(_, reduction)| reduction.name() == name.as_str());
+                let slow: Vec<ReductionId> = of_name.map(|(id, _)| *id).collect();
+                self.slow.extend(slow);
+            }
             Notice::News(News::Migrates { rank, to }) => {
                 self.check_leave(*rank);
                 self.check_target(to);

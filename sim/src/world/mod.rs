@@ -51,7 +51,11 @@ mod segments;
 mod views;
 mod workers;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use everfold_master::Notice;
 use everfold_protocol::{
@@ -140,6 +144,8 @@ pub struct World {
     teller: Teller,
     /// What the master told its watchers.
     notices: Vec<Notice>,
+    /// Calls that were open when the master told that a rank is slow with one of their name.
+    slow: BTreeSet<ReductionId>,
     /// What outlives the processes of ranks that come back.
     comebacks: Comebacks,
     /// What the master was told of located faults.
@@ -189,6 +195,7 @@ impl World {
             waits_for_partials: 0,
             teller: Teller::default(),
             notices: Vec::new(),
+            slow: BTreeSet::new(),
             comebacks: Comebacks::default(),
             located: Located::default(),
             segments: Segments::default(),

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use everfold_master as master;
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, message::News, report::Refusal,
-    spec::Protection,
+    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, report::Refusal, spec::Protection,
 };
 use everfold_worker::machine::End;
 
@@ -68,7 +67,7 @@ impl World {
             }
             Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
             // It names a rank that lives and cannot be reached.
-            Refusal::ResultLost { .. } if self.outages.has_gaps() => {}
+            Refusal::ResultLost { .. } if self.is_parted(*reduction) => {}
             // It names a rank that has it, or whose earlier process has left it. Their bytes stay damaged.
             Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.stayed_damaged(rank)) => {}
             // It names the only one who was to have it, and has no room for it.
@@ -76,6 +75,14 @@ impl World {
             Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),
             _ => {}
         }
+    }
+
+    /// Whether two hosts of those who call do not reach each other's memory.
+    fn is_parted(&self, reduction: ReductionId) -> bool {
+        let callers = self.all().filter(|process| process.shares.contains_key(&reduction.called()));
+        let hosts: BTreeSet<u64> = callers.map(|process| process.host).collect();
+        let mut readers = hosts.iter();
+        readers.any(|reader| hosts.iter().any(|owner| self.outages.gap(*reader, *owner).is_some()))
     }
 
     /// The contribution of `rank`, whose process failed, was not the master's to count.
@@ -249,14 +256,10 @@ impl World {
             self.settings.segments(reduction, &share.spec).any(|(index, _)| is_lost(index))
         });
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
-        let is_slow = |notice: &master::Notice| {
-            let master::Notice::News(News::Slow { name, .. }) = notice else { return false };
-            ReductionId::new(name, reduction.sequence) == reduction
-        };
         // What bodies held is overwritten once a result is copied, also where a contribution was to come
         // again.
         let may_differ = misses || self.settings.returns.is_some();
-        let lost = lost || (may_differ && handed_out) || self.notices.iter().any(is_slow);
+        let lost = lost || (may_differ && handed_out) || self.slow.contains(&reduction);
         assert!(lost, "somebody holds what is called lost: {ranks}");
     }
 }
