@@ -162,7 +162,13 @@ impl World {
             u64::from(vault.log.len() < now.log.len());
         // Behind a checkpoint that was saved meanwhile the copy is begun anew.
         let is_old = vault.generation == now.generation && self.courier.random().random();
-        self.comebacks.replicas.insert((host, process), if is_old { vault } else { now });
+        let mut replica = if is_old { vault } else { now };
+        // What is only added to a replica says nothing of what the vault lacks since.
+        let before = self.comebacks.replicas.get(&(host, process));
+        if before.is_some_and(|before| before.generation == replica.generation && before.is_whole()) {
+            replica.unnoted.clear();
+        }
+        self.comebacks.replicas.insert((host, process), replica);
         if let Some(number) = asked {
             self.begin_copy(process, host, number);
         }
