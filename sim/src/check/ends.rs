@@ -183,7 +183,10 @@ impl<'a> Circumstances<'a> {
             Refusal::ProcessFailed { ranks } => ranks.is_subset(&self.reaches.gone),
             Refusal::ContributionLost { ranks } => ranks.is_subset(&self.failed),
             // A rank has the result where its contribution has lain: any contribution may be lost with it.
-            Refusal::ResultLost { ranks } => ranks.is_subset(&spec.group) && self.hit > 0,
+            // Not where it outlives all who have failed.
+            Refusal::ResultLost { ranks } => {
+                ranks.is_subset(&spec.group) && self.hit > 0 && !self.is_result_left()
+            }
             // In the end all leave, also those who were awaited. Nobody waits for those who have called
             // before.
             Refusal::RanksLeft { ranks } => {
@@ -204,6 +207,26 @@ impl<'a> Circumstances<'a> {
             }
             _ => false,
         }
+    }
+
+    /// Whether agents hold all that the ranks of the group have left which have failed, the pieces of the result
+    /// among it.
+    fn is_result_left(&self) -> bool {
+        let Judgement { schedule, world, .. } = self.judgement;
+        let Schedule { private, full, windowless, damage_percent, returns, .. } = schedule;
+        let facts = self.facts();
+        let is_left = |rank: Rank| {
+            let is_gone =
+                |host| facts.hosts_ended.contains_key(&host) || facts.hosts_lost.contains_key(&host);
+            let lives = !world.homes(rank).any(is_gone);
+            let goes = [private, full, windowless].iter().any(|ranks| ranks.contains(&rank.0));
+            lives && !goes && facts.is_held(world.home(rank), rank) && facts.have_all_left_memory(rank)
+        };
+        let has_died = |rank: &Rank| facts.failed.contains_key(rank) || facts.ended.contains_key(rank);
+        returns.is_none()
+            && *damage_percent == 0
+            && !facts.deserters.keys().any(|process| self.case.spec.group.contains(process.rank))
+            && self.case.spec.group.iter().filter(has_died).all(is_left)
     }
 
     /// Whether something happened to the rank itself that ends its calls.
