@@ -129,7 +129,8 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
     // is the root.
     let survivors = session.survivors();
     let root = survivors.iter().next().expect("this rank lives");
-    let next = session.reduce("next sum", contribution(&session, elements)).group(&survivors).root(root).await?;
+    let next =
+        session.reduce("next sum", contribution(&session, elements)).group(&survivors).root(root).await?;
     if let Some(sum) = next.value {
         check(&sum, &survivors, elements)?;
     }

@@ -107,14 +107,8 @@ pub enum HostsError {
 
 const COUNTS: [&str; 5] =
     ["EVERFOLD_HOSTS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
-const INDICES: [&str; 6] = [
-    "EVERFOLD_HOST_INDEX",
-    "SLURM_NODEID",
-    MPIRUN_RANK,
-    "PMIX_RANK",
-    "PMI_RANK",
-    "JOB_COMPLETION_INDEX",
-];
+const INDICES: [&str; 6] =
+    ["EVERFOLD_HOST_INDEX", "SLURM_NODEID", MPIRUN_RANK, "PMIX_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX"];
 /// Set by Open MPI's `mpirun`.
 const MPIRUN_RANK: &str = "OMPI_COMM_WORLD_RANK";
 /// The beginnings of the names of variables that `srun` sets for each of its steps.
