@@ -100,11 +100,7 @@ impl Load {
 
     /// Takes a sample. Returns what is over its threshold.
     pub fn handle_sample(&mut self, now: Timestamp, sample: Sample) -> Vec<Symptom> {
-        let errors_before = self.last.as_ref().and_then(|(_, last)| last.disk_errors);
-        let gone =
-            errors_before.zip(sample.disk_errors).map_or(0, |(before, now)| before.saturating_sub(now));
-        self.old_disk_errors =
-            self.old_disk_errors.map(|old| old.saturating_sub(gone)).or(sample.disk_errors);
+        self.old_disk_errors = self.old_disk_errors.or(sample.disk_errors);
         let Some((then, before)) = self.last.replace((now, sample.clone())) else { return Vec::new() };
         let seconds = now.since(then).as_secs_f64();
         if seconds == 0.0 {
@@ -267,16 +263,6 @@ mod tests {
         assert_eq!(errors(told(|_| {})), Some(0.0), "there were 3 already");
         assert_eq!(errors(told(|it| it.disk_errors = Some(5))), Some(2.0));
         assert_eq!(errors(told(|it| it.disk_errors = None)), None);
-    }
-
-    #[test]
-    fn old_errors_of_a_disk_that_is_unmounted_hide_no_new_ones() {
-        let (kinds, mut load) = told(|it| it.disk_errors = Some(1));
-        assert_eq!(kinds, [], "two of the three have gone");
-        assert!(load.state().contains(&(Reading::DiskErrors, 0.0)));
-        let (then, last) = load.last.clone().unwrap();
-        load.handle_sample(then + SECOND, Sample { disk_errors: Some(3), ..last });
-        assert!(load.state().contains(&(Reading::DiskErrors, 2.0)), "{:?}", load.state());
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) enum Timer {
     Start(AgentId, ProcessId),
     /// This process, whose rank is to come back, was to be here by now.
     Return(ProcessId),
-    /// This process, whose connection has broken and whose rank is to come back, was to have ended by now.
+    /// This process, whose connection has broken, was to have ended by now, so that its rank can come back.
     End(ProcessId),
     /// This process is to be started, to stand by.
     StandBy(ProcessId),

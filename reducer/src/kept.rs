@@ -157,7 +157,8 @@ impl Session {
     }
 
     /// Keeps no state under `name` any more, neither of this rank nor as a keeper of others. Returns whether
-    /// one was kept. Each rank releases its own states; those of dead ranks are released when the job ends.
+    /// one was kept. Each rank releases its own states; those of dead ranks are released when the job ends. The keeper
+    /// of a state has to release the name, too: until then [`kept`](Self::kept) finds the replica there.
     pub fn release(&self, name: &str) -> bool {
         let Some(state) = self.states().lock().remove(name) else { return false };
         for rank in state.held {

@@ -277,20 +277,6 @@ fn a_new_directory_holds_what_says_so_and_nothing_else() {
 }
 
 #[test]
-fn a_manifest_is_missed_by_ranks_whose_parts_are_here() {
-    let (_home, directory) = new();
-    let (place, parts) = save_parts(&directory, 1, 1);
-    let lacking = |place: &Place| -> Vec<u32> {
-        (0..=RANKS).filter(|rank| place.lacks_manifest_of(Rank(*rank))).collect()
-    };
-    assert_eq!(lacking(&place), [0, 1], "the part of the other one is elsewhere");
-    place.complete(PROGRAM, 1, parts).unwrap();
-    assert!(lacking(&place).is_empty());
-    place.remove().unwrap();
-    assert!(lacking(&place).is_empty(), "no part is here");
-}
-
-#[test]
 fn the_lowest_rank_with_a_part_is_found_without_those_that_may_be_elsewhere() {
     let (_home, directory) = new();
     let place = directory.place(Generation(1), JobId(1));

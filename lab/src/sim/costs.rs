@@ -105,6 +105,7 @@ impl PerMessage {
         let mut cells = Vec::new();
         for &ranks in &self.ranks {
             let mut dead: Vec<u32> = self.dead.iter().map(|dead| (*dead).min(ranks - 2)).collect();
+            dead.sort_unstable();
             dead.dedup();
             cells.extend(
                 dead.into_iter().flat_map(|dead| self.open.iter().map(move |open| (ranks, dead, *open))),

@@ -100,7 +100,10 @@ impl Master {
             if let Some(evidence) = self.desk.members.learn_end(process, ending) {
                 self.reductions.values_mut().for_each(|reduction| reduction.learn(rank, evidence));
             }
-            self.desk.tell_all(News::Ended { rank, ending });
+            // How it has ended is no news where it was ended on purpose.
+            if !self.desk.members.was_ended(process) {
+                self.desk.tell_all(News::Ended { rank, ending });
+            }
         }
     }
 

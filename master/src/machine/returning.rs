@@ -92,11 +92,15 @@ impl Master {
         }
     }
 
-    /// Has a process ended whose connection has broken, unless it was seen to end since.
+    /// Has a process ended whose connection has broken, unless it was seen to end since, or its rank does not come back
+    /// any more.
     pub(super) fn end_disconnected(&mut self, dead: ProcessId) {
-        if self.desk.members.evidence(dead) == Some(Evidence::Disconnected)
-            && let Some(agent) = self.desk.members.agents().holder(dead)
+        let members = &mut self.desk.members;
+        if members.evidence(dead) == Some(Evidence::Disconnected)
+            && members.takes_part(dead.rank)
+            && let Some(agent) = members.agents().holder(dead)
         {
+            members.note_ended(dead);
             self.desk.outbox.send_agent(agent, ToAgent::End { process: dead });
         }
     }

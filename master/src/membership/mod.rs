@@ -24,6 +24,8 @@ pub use self::state::{Entry, Freshness, Prospect, State};
 struct Dead {
     peer: Peer,
     evidence: Evidence,
+    /// Whether its agent was to end it, so that its rank can come back.
+    is_ended: bool,
 }
 
 /// The view of the job at the current epoch.
@@ -182,7 +184,7 @@ impl Membership {
         let failed: Vec<ProcessId> = processes.iter().copied().filter(takes_part).collect();
         for process in &failed {
             let peer = self.alive(process.rank).expect("it takes part").clone();
-            self.dead.insert(*process, Dead { peer, evidence });
+            self.dead.insert(*process, Dead { peer, evidence, is_ended: false });
             let state = match prospect {
                 Prospect::Returns if !self.is_joining => State::Away,
                 Prospect::Returns | Prospect::Gone => State::Failed,
@@ -340,6 +342,16 @@ impl Membership {
         }
         dead.evidence = Evidence::Ended(ending);
         Some(dead.evidence)
+    }
+
+    /// Notes that the agent of a dead process is to end it, so that its rank can come back.
+    pub(crate) fn note_ended(&mut self, process: ProcessId) {
+        self.dead.get_mut(&process).into_iter().for_each(|dead| dead.is_ended = true);
+    }
+
+    /// Whether the agent of a dead process was to end it.
+    pub(crate) fn was_ended(&self, process: ProcessId) -> bool {
+        self.dead.get(&process).is_some_and(|dead| dead.is_ended)
     }
 
     /// Expects no more calls of `rank`.

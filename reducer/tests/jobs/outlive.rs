@@ -94,10 +94,6 @@ pub(crate) fn add_to(suite: &mut Suite) {
     for program in ["outlive::drops_what_it_has_polled", "outlive::drops_what_it_never_polls"] {
         suite.test(format!("{program}_and_hears_it"), move || in_a_directory(program, 3));
     }
-    suite.program_with(every(), "outlive::lacks_a_manifest", lacks_a_manifest);
-    suite.test("outlive::a_generation_whose_manifest_is_not_there_is_given_up", || {
-        in_a_directory("outlive::lacks_a_manifest", 2);
-    });
     suite.program_with(every(), "outlive::lacks_a_part", lacks_a_part);
     suite.test("outlive::a_generation_with_a_part_that_is_gone_is_given_up", || {
         in_a_directory("outlive::lacks_a_part", 2);
@@ -427,22 +423,6 @@ async fn hears_what_is_given_up(session: Session, culprit: u32, place: &Path) ->
             news => assert!(news.is_some(), "it is told"),
         }
     }
-}
-
-/// All ranks have told what their parts are, and the manifest vanishes before they vote on it.
-async fn lacks_a_manifest(session: Session) -> everfold::Result<()> {
-    assert_eq!(session.resume::<u32>().await?, None);
-    session.checkpoint(&1u32).now().await?;
-    session.checkpoint_written().await;
-    let place = only_place();
-    let saved = session.checkpoint(&1u32).await?;
-    assert_eq!(saved, Checkpointed::NotDue, "its parts are there, and its manifest is being written");
-    session.checkpoint_written().await;
-    if session.rank() == 0 {
-        fs::remove_file(place.join("manifest")).unwrap();
-    }
-    session.allreduce("it is gone", Sum(vec![1u32])).await?;
-    hears_what_is_given_up(session, 0, &place).await
 }
 
 /// The part of rank 1 vanishes before ranks tell what their parts are.

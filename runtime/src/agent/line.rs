@@ -61,9 +61,10 @@ pub(super) struct Welcome {
 /// Why an agent does not take a process in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NoAgent {
-    /// Another process has that place.
+    /// Another process has that place, or a later one of its rank was started, or this one was seen to end.
     #[error(
-        "another process has its rank already. Give each process a rank of its own (EVERFOLD_RANK). If this one was \
+        "another process has its rank already, or was started in its place. Give each process a rank of its own \
+         (EVERFOLD_RANK). If this one was \
          started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and EVERFOLD_SIZE: unset \
          them to start a job of its own"
     )]

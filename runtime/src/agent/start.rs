@@ -221,8 +221,8 @@ fn run() -> io::Result<()> {
         is_first: false,
         is_spare: false,
         domain: None,
-        rules: locating::rules(None)?,
-        symptoms: locating::symptoms(None),
+        rules: locating::rules(None, false)?,
+        symptoms: locating::symptoms(None, false),
         // Nothing of the program runs here.
         components: Components::new(),
     };

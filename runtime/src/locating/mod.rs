@@ -183,25 +183,27 @@ pub fn host_faults() -> Vec<String> {
 }
 
 /// The rules in a file; without one, those in the file that the environment names, or those that everfold
-/// comes with.
+/// comes with. If this process `is_nested` in another job, its environment is that job's.
 ///
 /// # Errors
 /// The file cannot be read, or the first thing that is wrong in it.
-pub fn rules(file: Option<&Path>) -> io::Result<RuleBase> {
-    let Some(file) = said_or_named(file, RULES) else { return Ok(RuleBase::default()) };
+pub fn rules(file: Option<&Path>, is_nested: bool) -> io::Result<RuleBase> {
+    let Some(file) = said_or_named(file, RULES, is_nested) else { return Ok(RuleBase::default()) };
     let wrong =
         |reason: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {reason}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|error| wrong(error.to_string()))?;
     RuleBase::parse(&text).map_err(|error| wrong(error.to_string()))
 }
 
-/// Where symptoms are recorded: in this file, or else in the one that the environment names.
-pub fn symptoms(file: Option<&Path>) -> Option<PathBuf> {
-    said_or_named(file, RECORD_SYMPTOMS)
+/// Where symptoms are recorded: in this file, or else in the one that the environment names, unless this process
+/// `is_nested` in another job.
+pub fn symptoms(file: Option<&Path>, is_nested: bool) -> Option<PathBuf> {
+    said_or_named(file, RECORD_SYMPTOMS, is_nested)
 }
 
-fn said_or_named(file: Option<&Path>, variable: &str) -> Option<PathBuf> {
-    let named = || std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from);
+fn said_or_named(file: Option<&Path>, variable: &str, is_nested: bool) -> Option<PathBuf> {
+    let named =
+        || std::env::var_os(variable).filter(|name| !is_nested && !name.is_empty()).map(PathBuf::from);
     file.map(Path::to_owned).or_else(named)
 }
 

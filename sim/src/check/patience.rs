@@ -91,7 +91,9 @@ impl Suspects<'_> {
         let starts = self.world.starts() as u32;
         let in_vain = self.world.given_up() as u32 + self.world.frozen_standbys() as u32;
         let in_vain = Duration::from_micros(returns.return_us) * in_vain;
-        once * (starts + 1) + in_vain
+        // A process that has failed and lives on is ended after a quarter of the time.
+        let hung = Duration::from_micros(returns.return_us) / 4 * self.world.hung() as u32;
+        once * (starts + 1) + in_vain + hung
     }
 
     /// How long all reductions take, one task after the other.

@@ -193,7 +193,7 @@ impl World {
     /// Fills the vault of a process that is started, if it comes from another host. Returns false if it is
     /// not there, or lacks an outcome.
     pub(super) fn take_vault(&mut self, host: u64, process: ProcessId) -> bool {
-        let left = self.comebacks.left.remove(&(host, process.rank));
+        let left = self.comebacks.left.get(&(host, process.rank)).cloned();
         let origin = self.comebacks.origins.get(&process).copied().flatten();
         let vault = match origin {
             Some((of, at)) => self.comebacks.replicas.get(&(at, of)).cloned(),
@@ -202,7 +202,9 @@ impl World {
         let is_whole = vault.as_ref().is_none_or(Vault::is_whole);
         *self.seen.entry("processes that could not go on from their vaults").or_default() +=
             u64::from(!is_whole);
+        // One that lacks an outcome stays where it is: the agent hands it to each process that comes.
         let Some(vault) = vault.filter(|_| is_whole) else { return false };
+        self.comebacks.left.remove(&(host, process.rank));
         *self.seen.entry(MIGRATIONS).or_default() += u64::from(origin.is_some());
         self.comebacks.vaults.insert(process.rank, vault);
         true

@@ -276,7 +276,7 @@ impl World {
         }
         let Some(returns) = self.settings.returns else { return };
         if self.courier.random().random_ratio(returns.hang, 100) {
-            *self.seen.entry("processes that failed and live on").or_default() += 1;
+            *self.seen.entry(HUNG).or_default() += 1;
             return;
         }
         let at = self.now() + self.some_time(returns.start_time);
@@ -572,6 +572,9 @@ impl World {
 
 /// How often a process was to be started in place of one that had ended.
 pub(super) const STARTS: &str = "processes started in place of others";
+
+/// Processes that have failed and live on, until they are ended.
+pub(super) const HUNG: &str = "processes that failed and live on";
 
 /// How often a call was made again that had ended before.
 pub(crate) const AGAIN: &str = "calls that ended as they had ended before";

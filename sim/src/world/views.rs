@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_master::{Master, Notice, reduction::Reduction};
 use everfold_protocol::{Path, Rank, ReductionId, Timestamp, message::News};
 
-use super::{World, promoting::FROZEN, returning::STARTS};
+use super::{
+    World,
+    promoting::FROZEN,
+    returning::{HUNG, STARTS},
+};
 use crate::{
     board::Shared,
     copies::{Counted, Lost, Ordered, Protected},
@@ -62,6 +66,11 @@ impl World {
     /// Standbys that did nothing when they were to take a place.
     pub(crate) fn frozen_standbys(&self) -> u64 {
         self.seen.get(FROZEN).copied().unwrap_or_default()
+    }
+
+    /// Processes that have failed and live on, until they are ended.
+    pub(crate) fn hung(&self) -> u64 {
+        self.seen.get(HUNG).copied().unwrap_or_default()
     }
 
     /// Whether the master has nothing more to do.

@@ -135,11 +135,6 @@ impl Place {
         is_here(rank) && !lower.any(|lower| !elsewhere(lower) && is_here(lower))
     }
 
-    /// Whether the part of `rank` is here, without what says that the generation is complete.
-    pub fn lacks_manifest_of(&self, rank: Rank) -> bool {
-        self.completed().is_none() && self.part_path(rank).exists()
-    }
-
     /// Ranks whose parts are here, with the lengths of their files.
     ///
     /// # Errors

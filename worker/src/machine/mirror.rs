@@ -109,8 +109,11 @@ impl Mirror {
         if self.agent != Some(copy.agent) || !self.is_kept() {
             return Followed::default();
         }
+        // It is about the replica before.
+        if copy.number < self.begun {
+            return Followed::default();
+        }
         match result {
-            Ok(()) if copy.number < self.begun => Followed::default(),
             Ok(()) => {
                 let is_new = core::mem::replace(&mut self.state, State::Whole) != State::Whole;
                 let said = is_new.then_some(ToMaster::Replicated { agent: copy.agent });
@@ -267,6 +270,7 @@ mod tests {
         assert_eq!(mirror.note(note(3)), Err(note(3)));
         assert_eq!(mirror.order(A), Ok(Some(copy(A, 5))));
         assert_eq!(mirror.copied(copy(A, 3), Ok(())), Followed::default());
+        assert_eq!(mirror.copied(copy(A, 3), Err("it holds no such replica".into())), Followed::default());
         let said = Some(ToMaster::Replicated { agent: A });
         assert_eq!(mirror.copied(copy(A, 5), Ok(())), Followed { said, notes: vec![] });
     }

@@ -233,11 +233,13 @@ impl Compare {
             .try_for_each(|path| table::write(path, (self.seed, limit_s), &schedules, &contestants, &rows));
         let title = format!("seed {}: runs under the same faults", self.seed);
         let picture = self.plot.iter().try_for_each(|path| plot::draw(path, &title, &contestants));
-        let mut ended = (1..).zip(&contestants);
-        let kept = ended.try_for_each(|(place, contestant)| tell_failures(contestant, place, &self.keep));
+        let mut written = figures.and(picture);
+        for (place, contestant) in (1..).zip(&contestants) {
+            written = written.and(tell_failures(contestant, place, &self.keep));
+        }
         say!("{}", table::show(&rows))?;
-        figures.and(picture).and(kept)?;
         let differences = self.same.map_or(0, |text| tell_differences(&contestants, &text));
+        written?;
         Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

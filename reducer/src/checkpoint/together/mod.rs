@@ -4,8 +4,7 @@
 //! reduction. Then each copies its vault's state into the directory while it computes on. A later vote finds
 //! that all parts are there; the ranks exchange what tells their parts from others, and a rank of each host
 //! writes the manifest. A generation without a manifest is not there. A vote after that finds that all
-//! manifests are there: then the generation is *common*. The rank that was to write one may have died, and go on
-//! on another host: so each rank looks whether the manifest lies beside its part.
+//! manifests are there: then the generation is *common*.
 //!
 //! `resuming` says how a job goes on from there.
 //!
@@ -28,7 +27,7 @@ use std::{
 
 use everfold_planner::together::{
     progress::Progress as Course,
-    vote::{Settled, Stage, Tally, Verdict, Written},
+    vote::{Settled, Tally, Verdict, Written},
 };
 use everfold_protocol::{
     JobId, Rank,
@@ -50,10 +49,6 @@ pub(crate) const NAMES: [&str; 3] = [VOTE, PARTS, RESUME];
 const VOTE: &str = "everfold/checkpoint";
 const PARTS: &str = "everfold/parts";
 const RESUME: &str = "everfold/resume";
-
-/// What a rank votes that has written all, and misses the manifest of its host: that it has failed, as a rank with a
-/// number so much greater. So the least number is that of a rank that could not write, if there is one.
-const MISSED: u32 = 1 << 31;
 
 /// What a job begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +80,6 @@ struct Progress {
     written: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
-    /// Whether ranks have voted that a host has no manifest of what is on its way.
-    is_missed: bool,
     /// Whether this rank votes and saves, or its future was dropped before it had.
     is_saving: bool,
     /// Whether a future was dropped, so that this rank may count other calls than the others.
@@ -108,7 +101,6 @@ impl Together {
             course: Course::from(0),
             written: None,
             is_broken: false,
-            is_missed: false,
             is_saving: false,
             was_dropped: false,
         };
@@ -146,14 +138,16 @@ impl Together {
     ) -> Result<Checkpointed, CheckpointError> {
         let saved = self.save_to_the_end(session, prepared, how).await;
         let mut progress = self.lock();
-        if progress.was_dropped && matches!(saved, Err(CheckpointError::NotTogether)) {
-            return Err(CheckpointError::Dropped);
+        progress.is_saving = false;
+        match saved {
+            Err(CheckpointError::NotTogether) if progress.was_dropped => Err(CheckpointError::Dropped),
+            Err(CheckpointError::Gone(_)) => saved,
+            // This rank has come to the same as the others.
+            saved => {
+                progress.was_dropped = false;
+                saved
+            }
         }
-        // In any other case this rank has come to the same as the others, unless it takes part no more.
-        if !matches!(saved, Err(CheckpointError::Gone(_))) {
-            (progress.is_saving, progress.was_dropped) = (false, false);
-        }
-        saved
     }
 
     async fn save_to_the_end(
@@ -213,7 +207,7 @@ impl Together {
         now: bool,
         durable: bool,
     ) -> Result<Option<Tally>, CheckpointError> {
-        let mut vote = {
+        let vote = {
             let progress = self.lock();
             if progress.is_broken {
                 return Ok(None);
@@ -226,30 +220,12 @@ impl Together {
             let written = progress.written(session.rank().0);
             progress.course.vote(saved, written, calls_until_due, (now, durable))
         };
-        let me = session.rank();
-        // A rank whose part is on another host than the rank is by now speaks for neither.
-        let lacks = (vote.stage, vote.written) == (Stage::Manifests, Written::There)
-            && self.place(vote.open).lacks_manifest_of(me);
-        if lacks {
-            vote.written = Written::Failed(MISSED + me.0);
-        }
         let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
-        let mut tally = Tally::of(&least);
-        let settled = tally.settled;
-        let goes_on = match settled {
+        let tally = Tally::of(&least);
+        let goes_on = match tally.settled {
             Some((generation, Settled::Listed)) => self.complete(session, generation).await?,
-            // As before: they vote on the manifests once more.
-            Some((generation, Settled::Failed(MISSED..))) if self.misses_first() => {
-                tally.settled = Some((generation, Settled::Listed));
-                true
-            }
             Some((generation, Settled::Failed(rank))) => {
-                let culprit = rank % MISSED;
-                tally.settled = Some((generation, Settled::Failed(culprit)));
-                if lacks && culprit == me.0 {
-                    tell_incomplete(session, generation, "the rank that was to write its manifest is gone");
-                }
-                self.give_up(session, generation, Some(culprit));
+                self.give_up(session, generation, Some(rank));
                 true
             }
             Some((generation, Settled::Unknown)) => {
@@ -260,12 +236,6 @@ impl Together {
         };
         self.lock().course.take(&tally);
         Ok(goes_on.then_some(tally))
-    }
-
-    /// Whether it is the first time that a manifest is missed: a rank may have looked before it was written. When
-    /// ranks vote again, none is being written any more.
-    fn misses_first(&self) -> bool {
-        !mem::replace(&mut self.lock().is_missed, true)
     }
 
     /// Copies this rank's part into the directory in the background, as soon as it is written to the vault,
@@ -316,8 +286,7 @@ impl Together {
                 Background::failed(reason)
             }),
         };
-        let mut progress = self.lock();
-        (progress.written, progress.is_missed) = (written, false);
+        self.lock().written = written;
         Ok(true)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! - A process that fails does not take the others with it: they know how to go on. The job ends as the
 //!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
-//!   signal kills does not count.
+//!   signal kills does not count, unless the job is on one host and none ends well.
 //! - Where ranks come back, the agent says when a process is to be started anew. The end of the last process
 //!   of a rank counts; of a rank that goes on on another host, none here does.
 //! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are
@@ -82,9 +82,10 @@ pub struct Local {
     /// Whether nothing is said on stderr about processes that fail, or about signals.
     pub quiet: bool,
     /// Whether the exit code is that of the processes which no signal has killed. What ends with an exit code
-    /// of its own has something to say, and is heard.
+    /// of its own has something to say, and is heard. If the job is on one host and no process ends well, the first
+    /// death counts.
     pub survive_deaths: bool,
-    /// Whether this process belongs to a job itself, whose recovery, plan and profile are not meant for the new one.
+    /// Whether this process belongs to a job itself, whose files are not meant for the new one.
     pub is_nested: bool,
     /// The file that chooses recoveries; without it, the one that our own environment names.
     pub recovery: Option<PathBuf>,

@@ -113,8 +113,8 @@ impl Local {
             is_first: self.hosts.as_ref().is_some_and(|hosts| hosts.index == 0),
             is_spare: self.is_spare(),
             domain: domain(),
-            rules: locating::rules(self.rules.as_deref())?,
-            symptoms: locating::symptoms(self.symptoms.as_deref()),
+            rules: locating::rules(self.rules.as_deref(), self.is_nested)?,
+            symptoms: locating::symptoms(self.symptoms.as_deref(), self.is_nested),
             components: self.components.clone(),
         };
         Ok((AgentThread::start(config)?, asked))
