@@ -24,6 +24,12 @@ impl World {
         }
     }
 
+    /// Lets a process be killed, also one that has failed and lives on.
+    pub(super) fn be_killed(&mut self, process: ProcessId) {
+        self.process_mut(process.rank).lives_on = false;
+        self.die(process);
+    }
+
     /// Lets a process die of whose messages to the master only the first `arrive` that are under way still
     /// arrive.
     pub(super) fn crash(&mut self, process: ProcessId, arrive: u64) {
@@ -31,12 +37,12 @@ impl World {
         if dead.worker.is_some() {
             dead.outbox.cut_off(arrive);
         }
-        self.die(process);
+        self.be_killed(process);
     }
 
     /// Lets a process die beside the master, which hears of it at once.
     pub(super) fn let_go(&mut self, process: ProcessId) {
-        self.die(process);
+        self.be_killed(process);
         self.schedule(self.now(), Happening::Disconnected(process));
     }
 
@@ -77,8 +83,7 @@ impl World {
     pub(super) fn end_host(&mut self, host: u64) {
         self.end_agent(host, Standing::Ended);
         for rank in self.ranks_at(host) {
-            self.process_mut(rank).lives_on = false;
-            self.die(self.process(rank).id);
+            self.be_killed(self.process(rank).id);
         }
     }
 

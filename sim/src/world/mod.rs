@@ -249,9 +249,13 @@ impl World {
 
     /// Lets something happen and everyone act upon it, or keeps it for a process that does not run.
     fn take(&mut self, what: Happening) {
-        // A standby is another process than the one that may be frozen.
-        let is_for_standby = matches!(&what, Happening::ToWorker(to, ..) if self.stands_by(*to));
-        let place = what.place().filter(|_| !is_for_standby);
+        // A standby, and an earlier process that lives on, are others than the one that may be frozen.
+        let is_of_another = match &what {
+            Happening::ToWorker(to, ..) => self.stands_by(*to),
+            Happening::Exit(process) => self.was_replaced(*process),
+            _ => false,
+        };
+        let place = what.place().filter(|_| !is_of_another);
         match place.and_then(|place| self.frozen_at(place).as_mut()) {
             Some(waiting) => waiting.push(what),
             None => {
@@ -356,7 +360,7 @@ impl World {
             Happening::Tick(tick) => {
                 self.courier.happen(&mut self.agenda, tick);
             }
-            Happening::Die(process) => self.die(self.current(process)),
+            Happening::Die(process) => self.be_killed(self.current(process)),
             Happening::Crash(process, arrive) => self.crash(self.current(process), arrive),
             Happening::LetGo(process) => self.let_go(self.current(process)),
             Happening::Abandon(process) => self.abandon(self.current(process)),

@@ -100,6 +100,11 @@ impl World {
         self.comebacks.past.get(&process).unwrap_or_else(|| self.process(process.rank))
     }
 
+    /// Whether another process has come in its place.
+    pub(super) fn was_replaced(&self, process: ProcessId) -> bool {
+        self.comebacks.past.contains_key(&process)
+    }
+
     /// All processes, also those in whose place others have come.
     pub(super) fn all(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().chain(self.comebacks.past.values())
@@ -178,10 +183,11 @@ impl World {
     /// Starts a process in place of one that has ended. It hails its agent and joins.
     pub(super) fn start(&mut self, host: u64, process: ProcessId) {
         let Some(agent) = self.agents.get(&host).filter(|agent| agent.lives()) else { return };
-        if self.stands_by(process) && !agent.is_done() {
+        let has_master = !agent.is_done() && !agent.has_lost_master;
+        if self.stands_by(process) && has_master {
             return self.start_standby(host, process);
         }
-        if agent.is_done() || agent.has_lost_master || self.driver.is_done() || self.driver.is_lost() {
+        if !has_master || self.driver.is_done() || self.driver.is_lost() {
             // There is nobody to join any more.
             return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
         }
@@ -285,10 +291,12 @@ impl World {
 
     /// Ends a process whose program has failed, unless it has ended before.
     pub(super) fn exit(&mut self, process: ProcessId) {
+        let there = self.of(process);
+        if there.worker.is_none() && !there.lives_on {
+            return;
+        }
         if self.process(process.rank).id == process {
             self.end_process(process);
-        } else if !self.of(process).lives_on {
-            return;
         }
         self.of_mut(process).lives_on = false;
         self.show_end(process, Ending::Code(1));
