@@ -28,6 +28,8 @@ const RECOVERY: &str = "EVERFOLD_RECOVERY";
 const DEATHS: &str = "OUTLIVE_DEATHS";
 /// Set if a rank dies as soon as its checkpoint is durable, and comes back.
 const DIES_ONCE: &str = "OUTLIVE_DIES_ONCE";
+/// Set if ranks wait after each step until what they write into the directory is written.
+pub(crate) const WAITS: &str = "OUTLIVE_WAITS";
 pub(crate) const RANKS: u32 = 4;
 const STEPS: u64 = 60;
 /// All wait at this step until a checkpoint is complete.
@@ -166,6 +168,9 @@ async fn solver(session: Session) -> everfold::Result<()> {
             }
         } else {
             checkpoint.await?;
+        }
+        if std::env::var(WAITS).is_ok() {
+            session.checkpoint_written().await;
         }
         if rank == 0 {
             println!("step {}", state.step);

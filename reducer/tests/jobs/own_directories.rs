@@ -13,7 +13,7 @@ use nix::{
 
 use crate::{
     migrate::{Case, EACH, Job},
-    outlive::{CHECKPOINTS, DURABLE, RANKS, RESUME, Scratch, digests, undisturbed},
+    outlive::{CHECKPOINTS, DURABLE, RANKS, RESUME, Scratch, WAITS, digests, undisturbed},
     process::{End, Mark, wait_until},
     suite::Suite,
 };
@@ -40,13 +40,22 @@ type Directories = [Scratch; (RANKS / EACH) as usize];
 
 /// Starts a job on two hosts, each with a directory of its own.
 fn start(variable: &'static str, mark: Mark, directories: &Directories) -> Job {
+    start_with(&[], variable, mark, directories)
+}
+
+fn start_with(
+    variables: &[(&str, &str)],
+    variable: &'static str,
+    mark: Mark,
+    directories: &Directories,
+) -> Job {
     let case = Case { file: FILE, ..Case::default() };
     Job::start_with(
         mark,
         |_| PROGRAM,
         &case,
         |host, command| {
-            command.env(variable, directories[host as usize].path());
+            command.env(variable, directories[host as usize].path()).envs(variables.iter().copied());
         },
     )
 }
@@ -129,7 +138,8 @@ fn one_is_ahead(ahead: usize) {
 fn one_is_blocked() {
     let directories: Directories = [Scratch::new(), Scratch::new()];
     let mark = Mark::new();
-    let mut job = start(CHECKPOINTS, mark.clone(), &directories);
+    // So that there are several generations before the job ends, however slow the disk is.
+    let mut job = start_with(&[(WAITS, "yes")], CHECKPOINTS, mark.clone(), &directories);
     job.hosts[0].as_mut().unwrap().wait_for(1, &format!("step {}", DURABLE + 2));
     let [free, blocked] = [0, 1].map(|host| directories[host].path());
     let newest = |path| complete(path).last().map(|place| number(place)).unwrap();
