@@ -125,8 +125,8 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
         Err(error) => return Err(error.into()),
     }
 
-    // Life goes on. A group that names a dead rank would be refused; this one names the living, and one of them
-    // is the root.
+    // Life goes on. A group that names a dead rank would be refused; this one names the living, and one of
+    // them is the root.
     let survivors = session.survivors();
     let root = survivors.iter().next().expect("this rank lives");
     let next =

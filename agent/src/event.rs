@@ -54,8 +54,8 @@ pub enum Action {
     HostMaster(Connection),
     /// Hold the memory of this process, and say so.
     Welcome(ProcessId),
-    /// Another process has this place, or is to have it as a later process of its rank, or this one was seen to end:
-    /// refuse this one.
+    /// Another process has this place, or is to have it as a later process of its rank, or this one was seen
+    /// to end: refuse this one.
     Refuse(ProcessId),
     /// There is no master any more, and will be none: refuse this process.
     TurnAway(ProcessId),

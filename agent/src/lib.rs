@@ -58,11 +58,11 @@ pub struct Agent {
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
     running: BTreeMap<Rank, ProcessId>,
-    /// Of ranks whose processes the master has had started here, the earliest process that may come. An earlier one
-    /// would use the vault of a later one.
+    /// Of ranks whose processes the master has had started here, the earliest process that may come. An
+    /// earlier one would use the vault of a later one.
     earliest: BTreeMap<Rank, Incarnation>,
-    /// Processes that were seen to end, and are connected still: if that was a wrapper they live. Their memory is
-    /// thinned once they hang up.
+    /// Processes that were seen to end, and are connected still: if that was a wrapper they live. Their
+    /// memory is thinned once they hang up.
     to_thin: BTreeSet<ProcessId>,
     /// Processes that are to be started as soon as the earlier ones of their ranks have ended.
     starts: BTreeMap<Rank, Start>,

@@ -270,8 +270,9 @@ fn an_agent_whose_processes_are_all_forgotten_stays() {
     assert!(after(&mut agent, Event::Master(ToAgent::Farewell)).contains(&Action::Done));
 }
 
-/// A host that was lost and has come back has started the first processes of its ranks, which go on elsewhere. One of
-/// them hails after a later process of its rank was ordered here, whose vault it must not get.
+/// A host that was lost and has come back has started the first processes of its ranks, which go on
+/// elsewhere. One of them hails after a later process of its rank was ordered here, whose vault it must not
+/// get.
 #[test]
 fn an_earlier_process_of_a_rank_does_not_come_any_more() {
     let mut agent = Agent::among_others();

@@ -10,8 +10,8 @@ use std::{
 use everfold::launch::{JobEvent, Watcher};
 use everfold_lab::{EventLine, Failure, note};
 
-/// What adds the events of a job to `path`, each when it happens. Hosts may share the file, so that none of them
-/// may empty it.
+/// What adds the events of a job to `path`, each when it happens. Hosts may share the file, so none of them
+/// empties it.
 ///
 /// # Errors
 /// The file cannot be added to.

@@ -51,7 +51,8 @@ pub struct Run {
     /// How the processes read each other's memory.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
-    /// End with 0 although signals have killed some processes, if all others end well. On one host at least one has to.
+    /// End with 0 although signals have killed some processes, if all others end well. On one host at least
+    /// one has to.
     #[arg(long)]
     survive_deaths: bool,
     /// The file that chooses what is done about processes that die; `everfold recovery check --help` shows

@@ -6,8 +6,8 @@
 //!
 //! Each product of the matrix with a vector is a recovery segment over its rows. Every rank has all vectors
 //! after it, so the survivors of `--kill` compute the rows of the dead to the same bits. Conjugate gradients
-//! forget a wrong vector, so zeta is compared after each iteration, not at the end alone. Of class B it is known
-//! after the first 15 iterations and the last.
+//! forget a wrong vector, so zeta is compared after each iteration, not at the end alone. Of class B it is
+//! known after the first 15 iterations and the last.
 //!
 //! Where a recovery file lets ranks come back, they go on from the last iteration.
 

@@ -74,8 +74,7 @@ const WANTED_LEAST: f64 = 0.1;
 pub struct Load {
     me: Host,
     last: Option<(Timestamp, Sample)>,
-    /// Errors of disks in the first sample that had them: file systems keep theirs when the host restarts. Less
-    /// what has gone since with file systems that were unmounted.
+    /// Errors of disks in the first sample that had them: file systems keep theirs when the host restarts.
     old_disk_errors: Option<u64>,
     starved: f64,
     steal: f64,

@@ -332,7 +332,8 @@ pub enum Refusal {
         /// Who.
         ranks: Path,
     },
-    /// Processes died with the only copy of their contributions. Another call without these ranks can succeed.
+    /// Processes died with the only copy of their contributions. Another call without these ranks can
+    /// succeed.
     #[error(
         "no copy is left of the contributions of ranks {ranks}, which died: call again with the survivors, or with \
          allow_missing"

@@ -197,8 +197,8 @@ pub enum LaunchError {
          Config::checkpoint_directory, or choose \"independent\""
     )]
     CoordinatedNowhere,
-    /// Each rank is to save checkpoints for itself, and there is a directory of checkpoints, where they are those of
-    /// all.
+    /// Each rank is to save checkpoints for itself, and there is a directory of checkpoints, where they are
+    /// those of all.
     #[error(
         "the recovery file has each rank save for itself (`checkpoint.protocol` is \"independent\"), but checkpoints in a \
          directory are those of all ranks together: choose \"coordinated\", or no directory (--checkpoints, \

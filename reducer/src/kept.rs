@@ -2,8 +2,8 @@
 //!
 //! What a rank keeps lies in its shared memory, which the agent of its host holds and shows, whether the
 //! process lives or not. If the ranks that keep it are on several hosts, each state is copied to a rank of
-//! another one: the *keeper* of a rank is the next rank of the group, in a ring, that was on another host when
-//! the job began. All ranks work that out alike, so nobody has to be told who has what.
+//! another one: the *keeper* of a rank is the next rank of the group, in a ring, that was on another host
+//! when the job began. All ranks work that out alike, so nobody has to be told who has what.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,8 +40,8 @@ pub struct Keeping {
     /// How often this process has kept something under the name since it was released last, this time
     /// included. A process that comes back counts from 1 again.
     pub version: u64,
-    /// The ranks whose state has a replica on another host: none if all ranks are on one host. A rank that has
-    /// migrated may share the host of its keeper, and is left out then.
+    /// The ranks whose state has a replica on another host: none if all ranks are on one host. A rank that
+    /// has migrated may share the host of its keeper, and is left out then.
     pub replicated: Path,
 }
 
@@ -53,8 +53,8 @@ pub struct Kept<T> {
     /// How often the process of the rank had kept something under the name by then: see
     /// [`Keeping::version`].
     pub version: u64,
-    /// Whether this is the replica: the host of the rank is lost, or the rank has come back, and has kept nothing
-    /// under the name since.
+    /// Whether this is the replica: the host of the rank is lost, or the rank has come back, and has kept
+    /// nothing under the name since.
     pub is_replica: bool,
 }
 
@@ -103,7 +103,8 @@ pub enum StateError {
         /// Of the state.
         name: String,
     },
-    /// The host of the rank is lost, or what its earlier process has kept, and so is the replica, or there was none.
+    /// The host of the rank is lost, or what its earlier process has kept, and so is the replica, or there
+    /// was none.
     #[error("neither state {name:?} of rank {rank} nor a replica of it can be read: {error}")]
     Lost {
         /// Whose state it was.
@@ -147,8 +148,8 @@ impl Session {
     /// turns, so that a death in the middle leaves the one or the other.
     ///
     /// # Cancelling
-    /// Await it to its end between hosts, where it makes several reductions: if its future is dropped, the others wait
-    /// for this rank as long as its process lives.
+    /// Await it to its end between hosts, where it makes several reductions: if its future is dropped, the
+    /// others wait for this rank as long as its process lives.
     ///
     /// # Errors
     /// [`StateError::NoRoom`], [`StateError::NoReplicas`].
@@ -157,8 +158,9 @@ impl Session {
     }
 
     /// Keeps no state under `name` any more, neither of this rank nor as a keeper of others. Returns whether
-    /// one was kept. Each rank releases its own states; those of dead ranks are released when the job ends. The keeper
-    /// of a state has to release the name, too: until then [`kept`](Self::kept) finds the replica there.
+    /// one was kept. Each rank releases its own states; those of dead ranks are released when the job ends.
+    /// The keeper of a state has to release the name, too: until then [`kept`](Self::kept) finds the replica
+    /// there.
     pub fn release(&self, name: &str) -> bool {
         let Some(state) = self.states().lock().remove(name) else { return false };
         for rank in state.held {
@@ -170,10 +172,10 @@ impl Session {
     /// Reads the state that `rank` keeps under `name`, or had kept when its process died. No other rank takes
     /// part.
     ///
-    /// If the host of that rank is lost or cannot be reached, or the rank has come back and has kept nothing under
-    /// the name since, this reads the replica; for that, this rank has to have kept the same name among the same
-    /// group. The replica is as old as the last [`keep`](Self::keep) whose [`replicated`](Keeping::replicated) named
-    /// the rank.
+    /// If the host of that rank is lost or cannot be reached, or the rank has come back and has kept nothing
+    /// under the name since, this reads the replica; for that, this rank has to have kept the same name among
+    /// the same group. The replica is as old as the last [`keep`](Self::keep) whose
+    /// [`replicated`](Keeping::replicated) named the rank.
     ///
     /// # Errors
     /// [`StateError::NotKept`], [`StateError::OtherType`], [`StateError::Unsteady`], [`StateError::Lost`],
@@ -218,7 +220,8 @@ impl Session {
         Ok(Kept { array, version: entry.tag >> TYPE_BITS, is_replica })
     }
 
-    /// Who keeps the replicas of `rank`'s states: nobody, if all of the group were on one host when the job began.
+    /// Who keeps the replicas of `rank`'s states: nobody, if all of the group were on one host when the job
+    /// began.
     fn keeper(&self, group: &Group, rank: Rank) -> Option<Rank> {
         let host = |rank: Rank| self.host(rank);
         let behind = group.iter().filter(|other| *other > rank);

@@ -95,8 +95,8 @@ impl Session {
         Group::world(self.size())
     }
 
-    /// The ranks that are not known to have failed. A group that names a failed rank is refused, unless contributions
-    /// [may be missing](crate::Reduction::allow_missing); `world()` names all ranks.
+    /// The ranks that are not known to have failed. A group that names a failed rank is refused, unless
+    /// contributions [may be missing](crate::Reduction::allow_missing); `world()` names all ranks.
     ///
     /// Ranks hear of a failure at different times, but all ranks of a group have to name the same group. So
     /// take the group from a [report](crate::Report), which is the same at all ranks that receive the result;

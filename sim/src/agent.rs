@@ -84,8 +84,8 @@ pub(crate) enum Standing {
 }
 
 impl Agent {
-    /// An agent that these processes have hailed. If its own process is their parent, that tells it which it has
-    /// started: of some before they come, of some after, and of others [later](is_told_late).
+    /// An agent that these processes have hailed. If its own process is their parent, that tells it which it
+    /// has started: of some before they come, of some after, and of others [later](is_told_late).
     pub fn of(processes: impl Iterator<Item = ProcessId> + Clone, is_parent: bool, has_others: bool) -> Self {
         let mut agent = Self::around(match is_parent && has_others {
             true => Machine::among_others(),

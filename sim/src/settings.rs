@@ -99,8 +99,8 @@ pub struct Settings {
     pub domains: u64,
     /// Whether each host has an agent that holds the memory of its ranks.
     pub agents: bool,
-    /// Whether the process in which an agent is has started the ranks of its host, tells it how they end and when none
-    /// is left. It has where ranks come back.
+    /// Whether the process in which an agent is has started the ranks of its host, tells it how they end and
+    /// when none is left. It has where ranks come back.
     pub parents: bool,
     /// Within which time agents join.
     pub agents_join: Duration,

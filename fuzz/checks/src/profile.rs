@@ -13,7 +13,7 @@ use crate::memory::bounded;
 const TABLE: &str = "\n#table\n";
 /// Times in nanoseconds, and sizes, that are exact as they are written.
 const EXACT: u64 = 1 << 50;
-/// So many candidate points are soon placed among, with levels and without.
+/// Up to these numbers of candidate points, without levels and with them, placing takes a moment.
 const POINTS_MOST: usize = 64;
 const LEVELED_POINTS_MOST: usize = 8;
 

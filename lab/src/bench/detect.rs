@@ -18,10 +18,10 @@ const VICTIM: u32 = 1;
 
 /// Time how long survivors take to hear of a failure.
 ///
-/// Times how long it takes until the last survivor of a job has heard of a failure: of a process that is killed,
-/// whose connection breaks, and of one that is frozen, which only its silence shows. The latter is printed beside
-/// the ping interval, on which it depends. The kernel gives a dead process's memory back before it closes its
-/// connections: `--bytes` shows how long that takes.
+/// Times how long it takes until the last survivor of a job has heard of a failure: of a process that is
+/// killed, whose connection breaks, and of one that is frozen, which only its silence shows. The latter is
+/// printed beside the ping interval, on which it depends. The kernel gives a dead process's memory back
+/// before it closes its connections: `--bytes` shows how long that takes.
 ///
 /// Example: everfold bench detect --ranks 8 --repeat 20
 #[derive(Args)]

@@ -50,8 +50,9 @@ pub struct Seen {
 }
 
 impl Experiment {
-    /// Runs all trials. To be called from the main thread, before there are others. For full disks, this process has to
-    /// have mounts of its own: see [`keep_mounts_to_ourselves`](super::storage::keep_mounts_to_ourselves).
+    /// Runs all trials. To be called from the main thread, before there are others. For full disks, this
+    /// process has to have mounts of its own: see
+    /// [`keep_mounts_to_ourselves`](super::storage::keep_mounts_to_ourselves).
     pub fn run(&self) -> Result<Seen, Failure> {
         self.plan.validate()?;
         let can_be_filled = self.plan.kinds.contains(&Kind::DiskFull);

@@ -165,8 +165,8 @@ impl Summary {
         }
     }
 
-    /// Whether nothing was seen that should not be. The `built_in` program fails in no other way than those it tells;
-    /// with another one, every exit code may be meant.
+    /// Whether nothing was seen that should not be. The `built_in` program fails in no other way than those
+    /// it tells; with another one, every exit code may be meant.
     pub fn is_good(&self, built_in: bool) -> bool {
         self.wrong == 0 && self.hung == 0 && (self.other == 0 || !built_in)
     }

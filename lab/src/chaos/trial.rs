@@ -57,8 +57,8 @@ pub struct Trial {
     pub loss: Option<Loss>,
     /// What went wrong.
     pub faults: Vec<Injected>,
-    /// From the moment from which faults count to the result, in milliseconds; to the end of all processes if nobody
-    /// has told that the result is there.
+    /// From the moment from which faults count to the result, in milliseconds; to the end of all processes if
+    /// nobody has told that the result is there.
     pub result_ms: Option<f64>,
     /// What was done for the result.
     pub work: Option<Work>,

@@ -100,7 +100,8 @@ impl PerMessage {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// All that is measured at one level of protection: ranks, how many of them are dead, and open reductions.
+    /// All that is measured at one level of protection: ranks, how many of them are dead, and open
+    /// reductions.
     fn cells(&self) -> Vec<(u32, u32, u32)> {
         let mut cells = Vec::new();
         for &ranks in &self.ranks {

@@ -70,8 +70,8 @@ impl Master {
     }
 
     /// Has a process started in place of `dead`, as it was judged. If `dead` was only silent, it may live on:
-    /// its agent ends it first. If only its connection has broken, it most likely ends by itself, and has some
-    /// time for that: so it is seen how, and its last output is not lost.
+    /// its agent ends it first. If only its connection has broken, it most likely ends by itself, and has
+    /// some time for that: so it is seen how, and its last output is not lost.
     pub(super) fn call_back(&mut self, dead: ProcessId, verdict: Verdict, evidence: Evidence) {
         let Some(agent) = self.desk.members.agents().of(dead) else { return };
         if matches!(evidence, Evidence::Silent(_)) && !matches!(verdict, Verdict::Ignore(_)) {
@@ -92,8 +92,8 @@ impl Master {
         }
     }
 
-    /// Has a process ended whose connection has broken, unless it was seen to end since, or its rank does not come back
-    /// any more.
+    /// Has a process ended whose connection has broken, unless it was seen to end since, or its rank does not
+    /// come back any more.
     pub(super) fn end_disconnected(&mut self, dead: ProcessId) {
         let members = &mut self.desk.members;
         if members.evidence(dead) == Some(Evidence::Disconnected)

@@ -108,8 +108,8 @@ pub enum CheckpointError {
          Session::checkpoint as often, with the same `now` and `durable`, and between the same reductions of all ranks"
     )]
     NotTogether,
-    /// As [`NotTogether`](Self::NotTogether), after the future of an earlier checkpoint of this rank was dropped
-    /// before its end. Since then this rank counts other calls than the others.
+    /// As [`NotTogether`](Self::NotTogether), after the future of an earlier checkpoint of this rank was
+    /// dropped before its end. Since then this rank counts other calls than the others.
     #[error(
         "ranks do not save at the same call, as the future of an earlier checkpoint of this rank was dropped \
          before its end: await each checkpoint to its end. This job saves no checkpoint of all ranks any more"

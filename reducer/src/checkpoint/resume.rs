@@ -34,8 +34,8 @@ impl Session {
     ///
     /// # Cancelling
     /// Await it to its end. If its future is dropped before, the other ranks of a job with a directory of
-    /// checkpoints may wait for this one, and what is called next may be answered with what belongs to another
-    /// call. End the process instead.
+    /// checkpoints may wait for this one, and what is called next may be answered with what belongs to
+    /// another call. End the process instead.
     ///
     /// # Errors
     /// [`CheckpointError`]: the checkpoint is damaged, or holds another type, other arrays or other hooks; or

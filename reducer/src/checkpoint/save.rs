@@ -82,10 +82,10 @@ impl Session {
     /// [`resume`](Self::resume) before the first checkpoint; there is an example there.
     ///
     /// # Cancelling
-    /// Await it to its end where all ranks save together, in a directory: do not put it in a `select` or under a
-    /// timeout. If its future is dropped while ranks agree, or before it is polled, this rank counts other calls than
-    /// the others from then on, and every later checkpoint ends in [`CheckpointError::Dropped`] here and in
-    /// [`CheckpointError::NotTogether`] at the others.
+    /// Await it to its end where all ranks save together, in a directory: do not put it in a `select` or
+    /// under a timeout. If its future is dropped while ranks agree, or before it is polled, this rank counts
+    /// other calls than the others from then on, and every later checkpoint ends in
+    /// [`CheckpointError::Dropped`] here and in [`CheckpointError::NotTogether`] at the others.
     ///
     /// # Errors
     /// [`CheckpointError::StillHeld`] if the program holds a future of a reduction,
@@ -168,9 +168,9 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         self
     }
 
-    /// Copies state, arrays and hooks now, and writes the copy when the future is awaited, on the thread that awaits it.
-    /// So another thread can await it while this one and a device go on. It costs memory for the copy. A plain `await`
-    /// copies no arrays.
+    /// Copies state, arrays and hooks now, and writes the copy when the future is awaited, on the thread that
+    /// awaits it. So another thread can await it while this one and a device go on. It costs memory for the
+    /// copy. A plain `await` copies no arrays.
     ///
     /// The checkpoint is in force once the future has ended, and holds the state of the moment when it was
     /// started. Call no reduction in between: the checkpoint would end in

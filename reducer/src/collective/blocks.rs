@@ -35,8 +35,8 @@ pub struct Giver<'a> {
 }
 
 /// One array that is cut into pieces of the same length, one for each rank of the group. Its length is a
-/// multiple of their number. It is not cut up: a long array of [`Session::array`](crate::Session::array) is read where
-/// it lies.
+/// multiple of their number. It is not cut up: a long array of [`Session::array`](crate::Session::array) is
+/// read where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Even<A>(pub A);
 

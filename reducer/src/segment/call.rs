@@ -119,8 +119,8 @@ impl<'g> RecoverySegment<'g> {
 
     /// Only these ranks take part, and ranks that die leave the group. By default all ranks take part.
     ///
-    /// Use it in a loop: otherwise dead ranks are given a share in each call, which costs a round, and the memory for
-    /// its name: see [`balance`](Self::balance).
+    /// Use it in a loop: otherwise dead ranks are given a share in each call, which costs a round, and the
+    /// memory for its name: see [`balance`](Self::balance).
     ///
     /// ```no_run
     /// # use everfold::prelude::*;
@@ -180,8 +180,8 @@ impl<'g> RecoverySegment<'g> {
     /// The ranks first fold a small part, then the rest in proportion to the speed of each. A rank that takes
     /// an eighth longer than its pace promised contributes the grains that it has folded, and the rest of its
     /// share is divided anew. So no index is folded twice for the sake of balance. It costs one more
-    /// reduction, and a few others if ranks become slower or faster. Each of these has a name of its own, which takes
-    /// up to 40 bytes of memory until the job ends, and 16 in each checkpoint.
+    /// reduction, and a few others if ranks become slower or faster. Each of these has a name of its own,
+    /// which takes up to 40 bytes of memory until the job ends, and 16 in each checkpoint.
     ///
     /// Without it all shares are equal, and the call takes as long as the slowest rank.
     pub fn balance(mut self) -> Self {
@@ -212,9 +212,9 @@ impl<'g> RecoverySegment<'g> {
     /// bit.
     ///
     /// # Cancelling
-    /// Await it to its end. A segment makes several reductions: if its future is dropped, this rank makes no more of
-    /// them, and the others wait for it until their [deadline](Self::deadline), if they have one, or as long as this
-    /// process lives.
+    /// Await it to its end. A segment makes several reductions: if its future is dropped, this rank makes no
+    /// more of them, and the others wait for it until their [deadline](Self::deadline), if they have one, or
+    /// as long as this process lives.
     ///
     /// # Errors
     /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: no other rank has heard of the call.
@@ -264,9 +264,9 @@ impl<'g> RecoverySegment<'g> {
             if let Some(value) = ledger.enter(&step, round, report)? {
                 break value.0;
             }
-            // A name of its own: ranks outside of the group count the calls of `name` as those in it do. With the
-            // call in it, as a rank may make two calls of `name` at the same time, whose further rounds come in any
-            // order.
+            // A name of its own: ranks outside of the group count the calls of `name` as those in it do. With
+            // the call in it, as a rank may make two calls of `name` at the same time, whose further rounds
+            // come in any order.
             round_name = format!("{name} (call {number}, round {})", ledger.rounds());
         };
         let report = ledger.close(group.path());

@@ -84,7 +84,8 @@ impl SerialSegment<'_> {
     /// If two ranks are left, both have to agree; if one is left, its value is taken as it is.
     ///
     /// # Cancelling
-    /// Await it to its end: if its future is dropped, the others wait for this rank as long as its process lives.
+    /// Await it to its end: if its future is dropped, the others wait for this rank as long as its process
+    /// lives.
     ///
     /// # Errors
     /// [`SegmentError::NoMajority`] if no value was found by more than half of the ranks that have computed

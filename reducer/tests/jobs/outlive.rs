@@ -358,8 +358,8 @@ fn in_a_directory(program: &str, ranks: u32) {
     Process::spawn(command).end().assert_done(0..ranks);
 }
 
-/// Rank 1 drops the future of its first checkpoint, which it has polled once or never. It hears why it is not at the
-/// same call as the others any more, as often as it asks.
+/// Rank 1 drops the future of its first checkpoint, which it has polled once or never. It hears why it is not
+/// at the same call as the others any more, as often as it asks.
 async fn drops(session: Session, polls: bool) -> everfold::Result<()> {
     let rank = session.rank().0;
     assert_eq!(session.resume::<u32>().await?, None);
@@ -472,8 +472,8 @@ async fn small_disk(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Leaves the rest of a test out, as the system does not allow it. With EVERFOLD_TESTS_SKIP_NOTHING=1 the test fails
-/// instead.
+/// Leaves the rest of a test out, as the system does not allow it. With EVERFOLD_TESTS_SKIP_NOTHING=1 the
+/// test fails instead.
 pub(crate) fn leave_out(why: &str) {
     let must_run = std::env::var_os("EVERFOLD_TESTS_SKIP_NOTHING").is_some_and(|value| value == "1");
     assert!(!must_run, "this test cannot run here: {why}");

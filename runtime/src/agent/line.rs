@@ -64,9 +64,8 @@ pub enum NoAgent {
     /// Another process has that place, or a later one of its rank was started, or this one was seen to end.
     #[error(
         "another process has its rank already, or was started in its place. Give each process a rank of its own \
-         (EVERFOLD_RANK). If this one was \
-         started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and EVERFOLD_SIZE: unset \
-         them to start a job of its own"
+         (EVERFOLD_RANK). If this one was started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, \
+         EVERFOLD_RANK and EVERFOLD_SIZE: unset them to start a job of its own"
     )]
     PlaceTaken,
     /// The master is to run there and cannot.

@@ -10,8 +10,9 @@
 //! | number of the job | `EVERFOLD_JOB` (hexadecimal), `SLURM_JOB_ID` with `SLURM_STEP_ID`, or else 0 |
 //! | secret | `EVERFOLD_SECRET`, `EVERFOLD_SECRET_FILE` |
 //!
-//! Inside of a job of Slurm, Open MPI's `mpirun` starts its daemons by `srun`, and not on all hosts. So what Slurm says
-//! of its steps and of their nodes is about the daemons: beside variables of Open MPI it does not count.
+//! Inside of a job of Slurm, Open MPI's `mpirun` starts its daemons by `srun`, and not on all hosts. So what
+//! Slurm says of its steps and of their nodes is about the daemons: beside variables of Open MPI it does not
+//! count.
 //!
 //! Deliberately absent: nothing here reads the environment of the process. [`Hosts::find`] is told what to
 //! look at.

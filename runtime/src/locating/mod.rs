@@ -195,8 +195,8 @@ pub fn rules(file: Option<&Path>, is_nested: bool) -> io::Result<RuleBase> {
     RuleBase::parse(&text).map_err(|error| wrong(error.to_string()))
 }
 
-/// Where symptoms are recorded: in this file, or else in the one that the environment names, unless this process
-/// `is_nested` in another job.
+/// Where symptoms are recorded: in this file, or else in the one that the environment names, unless this
+/// process `is_nested` in another job.
 pub fn symptoms(file: Option<&Path>, is_nested: bool) -> Option<PathBuf> {
     said_or_named(file, RECORD_SYMPTOMS, is_nested)
 }

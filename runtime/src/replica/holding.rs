@@ -95,8 +95,8 @@ impl Replicas {
         Ok(number)
     }
 
-    /// Writes all of these into the replica with this number, or nothing if it would be too much. What still comes of
-    /// an earlier replica, over a connection that its process has given up, is not written.
+    /// Writes all of these into the replica with this number, or nothing if it would be too much. What still
+    /// comes of an earlier replica, over a connection that its process has given up, is not written.
     ///
     /// # Errors
     /// Why not, for people.

@@ -345,8 +345,8 @@ impl ResultLog {
         self.lock().vault.extent()
     }
 
-    /// Fills `buffer` with bytes of the vault from `offset` on, as they were when it had this `extent`, if its
-    /// generation is still in force. Returns whether it is.
+    /// Fills `buffer` with bytes of the vault from `offset` on, as they were when it had this `extent`, if
+    /// its generation is still in force. Returns whether it is.
     ///
     /// # Errors
     /// The system says why not.

@@ -209,8 +209,8 @@ impl<'a> Circumstances<'a> {
         }
     }
 
-    /// Whether agents hold all that the ranks of the group have left which have failed, the pieces of the result
-    /// among it.
+    /// Whether agents hold all that the ranks of the group have left which have failed, the pieces of the
+    /// result among it.
     fn is_result_left(&self) -> bool {
         let Judgement { schedule, world, .. } = self.judgement;
         let Schedule { private, full, windowless, damage_percent, returns, .. } = schedule;

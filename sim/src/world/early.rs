@@ -177,8 +177,8 @@ impl World {
         }
     }
 
-    /// Lets the agent of a host hear that none of the processes that were started there is left, once all have ended:
-    /// their parent knows. The parent of a spare host does not say so.
+    /// Lets the agent of a host hear that none of the processes that were started there is left, once all
+    /// have ended: their parent knows. The parent of a spare host does not say so.
     pub(super) fn show_alone(&mut self, host: u64) {
         let has_parent = self.settings.has_parents();
         let is_spare = self.settings.ranks_on(host).next().is_none();

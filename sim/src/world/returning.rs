@@ -338,9 +338,9 @@ impl World {
         }
     }
 
-    /// How many of these calls the last checkpoint of a rank has behind it: it was saved before, or could have
-    /// been, as all of them have ended, and the log that its process has, which may be that of an earlier
-    /// replica, says how.
+    /// How many of these calls the last checkpoint of a rank has behind it: it was saved before, or could
+    /// have been, as all of them have ended, and the log that its process has, which may be that of an
+    /// earlier replica, says how.
     fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
         let has_ended = |deed: &&Deed| match deed {
             Deed::Call(id, _) => self.noted(rank, *id).is_some() && self.has_ended_before(rank, *id),

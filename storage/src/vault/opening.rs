@@ -21,8 +21,8 @@ impl Vault {
     ///
     /// # Errors
     /// [`VaultError::Absent`], [`VaultError::NotAVault`], [`VaultError::Version`], [`VaultError::Owner`],
-    /// [`VaultError::Mixed`], [`VaultError::Lacking`] and [`VaultError::Io`]; [`VaultError::Damaged`] if damage
-    /// shows. An older generation is never taken for that. Nothing in the files is changed.
+    /// [`VaultError::Mixed`], [`VaultError::Lacking`] and [`VaultError::Io`]; [`VaultError::Damaged`] if
+    /// damage shows. An older generation is never taken for that. Nothing in the files is changed.
     pub fn open(files: [File; 2], owner: Owner, options: Options) -> Result<(Self, Remembered), VaultError> {
         let halves = halves(files)?;
         let marks = [read_mark(&halves[0], owner)?, read_mark(&halves[1], owner)?];

@@ -45,7 +45,8 @@ enum Request {
     Ends,
 }
 
-/// Runs `seeds` until one fails, on `jobs` threads. A request to end that comes later ends this process at once.
+/// Runs `seeds` until one fails, on `jobs` threads. A request to end that comes later ends this process at
+/// once.
 pub fn run_all(seeds: Range<u64>, jobs: usize) -> Result<Batch, Failure> {
     static REQUEST: Mutex<Request> = Mutex::new(Request::Runs(None));
     let request = || REQUEST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -176,8 +176,8 @@ impl Measurement<'_, '_> {
             && (elapsed >= time || counts().all(|count| count >= repetitions_max) || is_known())
     }
 
-    /// Some repetitions of a contender; none if it fails, and then it is not asked again. That everfold fails, with
-    /// whatever bodies, is an error.
+    /// Some repetitions of a contender; none if it fails, and then it is not asked again. That everfold
+    /// fails, with whatever bodies, is an error.
     fn block(&mut self, bound: &Bound, number: usize, repetitions: u64, round: u64) -> Taken {
         self.drawn_block(bound, number, repetitions, round, None)
     }

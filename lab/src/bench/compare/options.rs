@@ -49,10 +49,10 @@ const SECONDS_QUICK: Duration = Duration::from_secs(3);
 /// gathered, exchanged and broadcast, from a barrier to the return on the slowest rank. Every value is checked.
 ///
 /// The libraries are installed from the Python package index into the cache if they are missing. Each is
-/// measured as it comes and, in reductions, with the fastest of a few named algorithms, found anew for each line
-/// by a short trial. Hosts are network namespaces on a bridge, one rank on each, whose links are limited both ways; they
-/// need root. What cannot be measured is left out, and said; but if everfold fails, or a value of it is wrong,
-/// the command ends with exit code 1.
+/// measured as it comes and, in reductions, with the fastest of a few named algorithms, found anew for each
+/// line by a short trial. Hosts are network namespaces on a bridge, one rank on each, whose links are limited
+/// both ways; they need root. What cannot be measured is left out, and said; but if everfold fails, or a
+/// value of it is wrong, the command ends with exit code 1.
 ///
 /// A line is repeated until the 95 % interval of each ratio of medians (bootstrap) is within ±5 % of the
 /// ratio, but at most 1000 times and for 30 s (--precision, --repetitions, --seconds), and at least 3 times

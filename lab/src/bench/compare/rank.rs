@@ -98,7 +98,8 @@ impl Elements for Vec<f32> {
     }
 }
 
-/// What a body repeats, times `weight`. Sums of up to 512 ranks are whole numbers below 2²⁴: exact in any order.
+/// What a body repeats, times `weight`. Sums of up to 512 ranks are whole numbers below 2²⁴: exact in any
+/// order.
 fn pattern(weight: u32, round: u64) -> [f32; 256] {
     std::array::from_fn(|index| (weight * ((index as u32 + round as u32) % 127 + 1)) as f32)
 }

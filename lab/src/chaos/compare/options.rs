@@ -309,8 +309,8 @@ fn describe(end: &End) -> Option<&str> {
     }
 }
 
-/// Tells which runs have not come to their end, and keeps what they have said. Their place among all files tells
-/// files of the same name apart.
+/// Tells which runs have not come to their end, and keeps what they have said. Their place among all files
+/// tells files of the same name apart.
 fn tell_failures(
     Contestant { file, trials, .. }: &Contestant,
     place: usize,

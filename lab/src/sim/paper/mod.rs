@@ -34,8 +34,8 @@ const SEED: u64 = 0;
 /// Example: everfold sim paper
 #[derive(Args)]
 pub struct Paper {
-    /// Where the files go [default: docs/simulation, or everfold-paper with --quick or with other ranks, repetitions,
-    /// network or seed than by default].
+    /// Where the files go [default: docs/simulation, or everfold-paper with --quick or with other ranks,
+    /// repetitions, network or seed than by default].
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Number of nodes.
@@ -129,7 +129,8 @@ impl Extent {
 }
 
 impl Paper {
-    /// Where the files go. The figures in `docs/simulation` are those of the paper's nodes, and no others replace them.
+    /// Where the files go. The figures in `docs/simulation` are those of the paper's nodes, and no others
+    /// replace them.
     fn out(&self) -> &Path {
         let &Self { ranks, repeat, network, seed, quick, .. } = self;
         let is_default = (ranks, repeat, network, seed, quick) == (RANKS, REPEAT, NETWORK, SEED, false);

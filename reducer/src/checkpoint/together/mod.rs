@@ -117,7 +117,8 @@ impl Together {
         self.lock().course.see_call(name, sequence);
     }
 
-    /// Takes in a call of `checkpoint`. Says whether ranks vote at it: then it is saved, or its future is dropped.
+    /// Takes in a call of `checkpoint`. Says whether ranks vote at it: then it is saved, or its future is
+    /// dropped.
     pub fn votes(&self, in_any_case: bool) -> bool {
         let mut progress = self.lock();
         let votes = progress.course.votes(in_any_case);
@@ -444,11 +445,11 @@ fn say(news: &News) {
     let _ = writeln!(io::stderr(), "everfold: {news}");
 }
 
-/// Whether this rank does what is done once in a directory, of which each host may have one of its own: it writes
-/// the manifest, tidies, removes. If several do it, it comes to the same.
+/// Whether this rank does what is done once in a directory, of which each host may have one of its own: it
+/// writes the manifest, tidies, removes. If several do it, it comes to the same.
 ///
-/// The lowest rank of a host may have gone to another host since the job began. So the lowest one whose part is
-/// in the directory does it, too, without those that may be `elsewhere` by now.
+/// The lowest rank of a host may have gone to another host since the job began. So the lowest one whose part
+/// is in the directory does it, too, without those that may be `elsewhere` by now.
 fn acts(session: &Session, place: &Place, elsewhere: impl Fn(Rank) -> bool) -> bool {
     is_lowest_of_host(session) || place.is_lowest_here(session.rank(), elsewhere)
 }

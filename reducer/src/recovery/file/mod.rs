@@ -77,7 +77,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// above, with three exceptions: without `[located]`, `[repeated]` and `[network]` there are no such faults.
 /// These sections need all of their keys. Without `directory`, the protocol is "independent".
 ///
-/// A file replaces all that the program chooses, but for the directory, if the file names none. `Display` says in plain words what happens at each fault.
+/// A file replaces all that the program chooses, but for the directory, if the file names none. `Display`
+/// says in plain words what happens at each fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecoveryFile {
     recoveries: Recoveries,

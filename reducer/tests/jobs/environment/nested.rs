@@ -47,7 +47,8 @@ pub(super) fn launch_inside_a_runtime() {
     assert!(end.said.iter().any(is_told), "{end:?}");
 }
 
-/// What a rank finds in its environment whose job has these files. They would let a program fail that takes them.
+/// What a rank finds in its environment whose job has these files. They would let a program fail that takes
+/// them.
 const OF_THE_JOB_AROUND: [(&str, &str); 3] = [
     ("EVERFOLD_RECOVERY", "/nowhere"),
     ("EVERFOLD_PLAN", "/nowhere"),

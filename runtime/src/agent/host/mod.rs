@@ -218,8 +218,8 @@ impl Ends {
     }
 }
 
-/// How many processes of this control group, or of this machine if that does not count them, the system has killed
-/// for want of memory.
+/// How many processes of this control group, or of this machine if that does not count them, the system has
+/// killed for want of memory.
 fn oom_kills() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));

@@ -375,8 +375,8 @@ impl Host {
 
     fn tell(&mut self, message: FromAgent) {
         let Some(outlet) = &mut self.to_master else { return };
-        // Messages that the master did not take before go first. The next try comes with the next message, such as the
-        // answer to a ping.
+        // Messages that the master did not take before go first. The next try comes with the next message,
+        // such as the answer to a ping.
         outlet.go_on();
         outlet.push(message);
         let header = Header { job: self.config.job, epoch: Epoch(0), sender: MASTER };

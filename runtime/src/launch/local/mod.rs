@@ -82,8 +82,8 @@ pub struct Local {
     /// Whether nothing is said on stderr about processes that fail, or about signals.
     pub quiet: bool,
     /// Whether the exit code is that of the processes which no signal has killed. What ends with an exit code
-    /// of its own has something to say, and is heard. If the job is on one host and no process ends well, the first
-    /// death counts.
+    /// of its own has something to say, and is heard. If the job is on one host and no process ends well, the
+    /// first death counts.
     pub survive_deaths: bool,
     /// Whether this process belongs to a job itself, whose files are not meant for the new one.
     pub is_nested: bool,
