@@ -7,7 +7,7 @@
 //! $ planted freed     # for the address sanitizer, too
 //! ```
 
-use std::{cell::UnsafeCell, hint::black_box, process::ExitCode, thread};
+use std::{cell::UnsafeCell, hint::black_box, process::ExitCode, sync::Barrier, thread};
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
@@ -29,10 +29,13 @@ fn race() {
     unsafe impl Sync for Shared {}
 
     let shared = Shared(UnsafeCell::new(0));
+    // Without it one of them could end before the other begins, which would order them.
+    let both_run = Barrier::new(2);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let shared = &shared;
+                both_run.wait();
                 for number in 0..1000 {
                     // SAFETY: there is none. That is the defect.
                     unsafe { *shared.0.get() = black_box(number) };

@@ -270,10 +270,10 @@ impl Teller {
                 format!("task {} is done, {} is {}", done.task, self.segment(done.segment), done.path)
             }
             ToMaster::TaskFailed(failed) => format!(
-                "task {} on {} failed at rank {}: {} ({})",
+                "task {} on {} failed at {}: {} ({})",
                 failed.task,
                 self.segment(failed.segment),
-                failed.culprit.rank,
+                failed.culprit,
                 failed.reason,
                 match failed.fault {
                     Fault::Unreachable => "unreachable",
@@ -453,8 +453,8 @@ fn at_agent(event: &AgentEvent) -> String {
 fn source(process: ProcessId, data: &Data, path: &Path) -> String {
     match data {
         Data::Inline(_) => format!("{path} (inlined by {})", process.rank),
-        Data::Window(window) if shows_copy(window) => format!("{path} (copy at {})", process.rank),
-        Data::Window(_) => format!("{path} (at {})", process.rank),
+        Data::Window(window) if shows_copy(window) => format!("{path} (copy at {process})"),
+        Data::Window(_) => format!("{path} (at {process})"),
         Data::Private => format!("{path} (private)"),
     }
 }

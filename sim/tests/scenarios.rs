@@ -67,6 +67,7 @@ scenarios! {
     a_keeper_never_reaches_an_owner,
     a_later_call_goes_in_a_message,
     a_later_call_is_in_the_log_and_an_earlier_one_is_open,
+    a_later_process_has_left_what_an_earlier_one_took_along,
     a_lender_has_closed_its_windows,
     a_lender_whose_bytes_arrived_damaged_once_is_asked_again,
     a_long_body_on_the_board_is_not_folded_last,

@@ -150,7 +150,7 @@ impl Master {
             let agreed = &reduction.spec().group;
             let is_hit = dead.iter().chain(robbed).any(|it| agreed.contains(it.rank));
             dead.iter().chain(robbed).for_each(|process| reduction.lose_keeper(*process, members));
-            if reduction.lose_collectors(dead, members) {
+            if reduction.lose_collectors(self.desk.now, dead, members) {
                 lost.into_iter().for_each(|process| reduction.mourn(self.desk.now, process, members));
                 collecting.push(id);
                 continue;

@@ -57,6 +57,12 @@ impl Reduction {
     ) -> Result<bool, Refusal> {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
         self.segments[index].spoil(running.executor.rank);
+        // What the dead have left does not change any more: the next task would fail, too, and be late, too.
+        let is_final = matches!(fault, Fault::Gone | Fault::Damaged) && !desk.members.lives(culprit);
+        if is_final && !self.is_handed_out() {
+            self.suspect(index, &running, (culprit, fault), &desk.members)?;
+            self.repair(index, None, &desk.members)?;
+        }
         let is_apart = fault == Fault::Unreachable && desk.members.is_answered_for(culprit);
         let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
         match is_over && self.stands_still(index) {
@@ -99,14 +105,29 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
+    /// # Errors
+    /// A contribution is lost.
+    fn damaged(
+        &mut self,
+        index: SegmentIndex,
+        running: &Running,
+        found: (ProcessId, Fault),
+        members: &Membership,
+    ) -> Result<(), Refusal> {
+        self.suspect(index, running, found, members)?;
+        self.repair(index, Some(running), members)
+    }
+
+    /// Forgets what a task has found damaged at `culprit`, or gone.
+    ///
     /// The error names the process, not which of its data is damaged. Replicas are suspected first, which may
     /// lie on a disk. Data that was read there beside a replica is not suspected yet: the next try without
     /// the replica tells. Data of a process that lives, or whose agent lives, is read again a few times: the
     /// damage may have come on the way.
     ///
     /// # Errors
-    /// A contribution is lost.
-    fn damaged(
+    /// It stays damaged.
+    fn suspect(
         &mut self,
         index: SegmentIndex,
         running: &Running,
@@ -114,7 +135,7 @@ impl Reduction {
         members: &Membership,
     ) -> Result<(), Refusal> {
         if self.has_lost_to(index, running, culprit, members) {
-            return self.repair(index, Some(running), members);
+            return Ok(());
         }
         let segment = &mut self.segments[index];
         let may_pass = fault != Fault::Gone && members.is_answered_for(culprit);
@@ -143,7 +164,7 @@ impl Reduction {
             }
             self.handout.drop_body_of(culprit);
         }
-        self.repair(index, Some(running), members)
+        Ok(())
     }
 
     /// Whether some of the data that a task was to read at `culprit` has died with that process: then nothing

@@ -39,7 +39,7 @@ mod teams;
 mod testing;
 mod turn;
 
-use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use core::ops::RangeInclusive;
 
 use everfold_protocol::{
@@ -108,6 +108,9 @@ pub struct Reduction {
     left_out: Path,
     /// The processes that have come in place of these and have called, too, and their bodies.
     again: BTreeMap<Rank, (ProcessId, Data)>,
+    /// What processes have left that had called in place of earlier ones and have died, too, in the order of
+    /// their deaths: it counts if what counts now is lost.
+    spares: Vec<Spare>,
     /// Ranks whose later processes call something else than these.
     diverged: Path,
     copying: Copying,
@@ -129,6 +132,14 @@ pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
 pub(crate) struct Called<'a> {
     pub name: &'a str,
     pub spec: &'a ReductionSpec,
+}
+
+/// A contribution that a later process of its rank has left.
+#[derive(Clone, Debug)]
+struct Spare {
+    /// When that process was declared failed.
+    died: Timestamp,
+    original: Ready,
 }
 
 /// How a body is cut.
@@ -190,6 +201,7 @@ impl Reduction {
             survived: Path::empty(),
             left_out: Path::empty(),
             again: BTreeMap::new(),
+            spares: Vec::new(),
             diverged: Path::empty(),
             copying: Copying::default(),
             cut,

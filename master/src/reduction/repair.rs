@@ -57,10 +57,9 @@ impl Reduction {
             self.apart.forget(rank);
             let uncommitted = self.copying.held(rank);
             let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
-            self.again.remove(&rank);
-            let comes_back = members.away().contains(rank);
+            let comes_again = members.away().contains(rank) || self.has_spare(rank, members);
             if gone || !self.arrived.contains(rank) {
-                if !comes_back {
+                if !comes_again {
                     absent.insert(rank).expect("a process dies once");
                 } else if gone {
                     self.mourn(now, process, members);
@@ -70,7 +69,7 @@ impl Reduction {
                 self.mourn(now, process, members);
             }
         }
-        // Ranks that come back bring their contributions along, whether it goes on without the others or not.
+        // Contributions that come again do so whether it goes on without the others or not.
         if !lost.is_empty() {
             self.expect_again(&lost);
         }
@@ -124,7 +123,7 @@ impl Reduction {
     }
 
     /// Whether a rank lives that could fold, if there is anything left to fold.
-    fn somebody_folds(&self, members: &Membership) -> Result<(), Refusal> {
+    pub(super) fn somebody_folds(&self, members: &Membership) -> Result<(), Refusal> {
         if self.unfinished() > 0 && !self.group.iter().any(|rank| members.takes_part(rank)) {
             return Err(Refusal::ContributionLost { ranks: self.group.clone() });
         }
@@ -155,6 +154,7 @@ impl Reduction {
         self.group = group;
         self.survived = self.survived.difference(ranks);
         self.again.retain(|rank, _| !ranks.contains(*rank));
+        self.spares.retain(|spare| !ranks.contains(spare.original.process.rank));
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
         self.copying.go_without(ranks);

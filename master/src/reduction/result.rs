@@ -348,7 +348,12 @@ impl Reduction {
     }
 
     /// Takes in that the `dead` copy nothing any more. Returns false if the result is not handed out.
-    pub(crate) fn lose_collectors(&mut self, dead: &[ProcessId], members: &Membership) -> bool {
+    pub(crate) fn lose_collectors(
+        &mut self,
+        now: Timestamp,
+        dead: &[ProcessId],
+        members: &Membership,
+    ) -> bool {
         if self.all_have_it(members) {
             self.handout.complete();
         }
@@ -356,7 +361,7 @@ impl Reduction {
             let rank = process.rank;
             self.forget_overwritten(rank);
             self.lose_left_out(rank);
-            self.again.remove(&rank);
+            self.lose_later(now, rank);
             match members.away().contains(rank) {
                 true => self.handout.leave(rank),
                 false => drop(self.handout.stop(rank)),
@@ -365,11 +370,15 @@ impl Reduction {
         self.is_handed_out()
     }
 
+    /// Whether a rank was told of the result.
+    pub(super) fn was_told(&self, rank: Rank) -> bool {
+        self.handout.awaits(rank) || self.have_it().contains(rank)
+    }
+
     /// Forgets the partials of a rank that has died, if it was to copy the result over them: nobody knows how
     /// far it came. Pieces of the result stay as they are.
     fn forget_overwritten(&mut self, rank: Rank) {
-        let is_told = self.handout.awaits(rank) || self.have_it().contains(rank);
-        if !(is_told && self.copies_beside()) {
+        if !(self.was_told(rank) && self.copies_beside()) {
             return;
         }
         for segment in &mut self.segments {

@@ -5,13 +5,14 @@
 //! read. The later one begins afresh if nobody else can fold, once it has called.
 //!
 //! If the contribution is lost, the rank is waited for as if it had never called. It brings the contribution
-//! along when it calls again: a program that comes back does again what it did before.
+//! along when it calls again: a program that comes back does again what it did before. If a later process has
+//! called by then, its contribution counts, also if that process has died and left it where it can be read.
 
 use alloc::vec::Vec;
 
 use everfold_protocol::{Path, ProcessId, Rank, Timestamp, message::Data, report::Refusal};
 
-use super::Reduction;
+use super::{Reduction, Spare};
 use crate::{membership::Membership, queue::Ready};
 
 impl Reduction {
@@ -98,6 +99,26 @@ impl Reduction {
         self.handout.ask_again(process.rank);
     }
 
+    /// Takes in that the process of `rank` has died. What it has left is a spare if it had called in place of an
+    /// earlier one, unless it may have copied the result over it.
+    pub(super) fn lose_later(&mut self, now: Timestamp, rank: Rank) {
+        let Some((process, data)) = self.again.remove(&rank) else { return };
+        if !self.was_told(rank) && !self.handout.keeps(rank) {
+            let original = Ready { process, path: Path::single(rank), data };
+            self.spares.push(Spare { died: now, original });
+        }
+    }
+
+    /// Whether a later process of `rank` has left a contribution that can be read.
+    pub(super) fn has_spare(&self, rank: Rank, members: &Membership) -> bool {
+        self.find_spare(rank, members).is_some()
+    }
+
+    fn find_spare(&self, rank: Rank, members: &Membership) -> Option<usize> {
+        let is_its = |Spare { original, .. }: &Spare| original.process.rank == rank;
+        self.spares.iter().position(|spare| is_its(spare) && self.is_readable(&spare.original, members))
+    }
+
     /// Takes in that `rank` calls something else than an earlier process of it, and hears no result.
     pub(crate) fn diverge(&mut self, rank: Rank) {
         self.diverged.insert(rank).ok();
@@ -127,14 +148,15 @@ impl Reduction {
         match self.may_come_again(&refusal, members) {
             Some(ranks) => {
                 self.expect_again(&ranks);
-                self.repair_or_wait(now, members)
+                self.repair_or_wait(now, members)?;
+                self.somebody_folds(members)
             }
             None => Err(refusal),
         }
     }
 
     /// Makes it whole again after a failure, and waits again for those contributions that are lost and may
-    /// come again. Those that have come again take part.
+    /// come again. Those that have come again take part, or what later processes have left.
     ///
     /// # Errors
     /// Why it cannot complete.
@@ -151,10 +173,24 @@ impl Reduction {
                 self.arrive(now, process, data, false);
             }
         }
+        self.use_spares(now, members);
         Ok(())
     }
 
-    /// The ranks that come back, of those whose contributions `refusal` calls lost, if these can come again.
+    /// Lets a spare count of each rank that is to call again, if there is one that can be read.
+    fn use_spares(&mut self, now: Timestamp, members: &Membership) {
+        let absent: Vec<Rank> = self.group.difference(&self.arrived).iter().collect();
+        for rank in absent {
+            let Some(found) = self.find_spare(rank, members) else { continue };
+            let Spare { died, original: Ready { process, data, .. } } = self.spares.remove(found);
+            self.arrive(now, process, data, false);
+            self.mourn(died, process, members);
+            self.commit_what_cannot_be_copied(members);
+        }
+    }
+
+    /// Those of the ranks whose contributions `refusal` calls lost that can bring them again: they come back,
+    /// or later processes of theirs have left them.
     /// The result is the same if a rank has it already.
     fn may_come_again(&self, refusal: &Refusal, members: &Membership) -> Option<Path> {
         let Refusal::ContributionLost { ranks } = refusal else { return None };
@@ -162,9 +198,10 @@ impl Reduction {
             return None;
         }
         let has_it = self.handout.have_it();
-        let comes_back =
-            |rank: &Rank| self.only_listens(*rank) && members.takes_part(*rank) && !has_it.contains(*rank);
-        Some(ranks.iter().filter(comes_back).collect()).filter(|ranks: &Path| !ranks.is_empty())
+        let can_come = |rank: Rank| members.takes_part(rank) || self.has_spare(rank, members);
+        let comes_again =
+            |rank: &Rank| self.only_listens(*rank) && can_come(*rank) && !has_it.contains(*rank);
+        Some(ranks.iter().filter(comes_again).collect()).filter(|ranks: &Path| !ranks.is_empty())
     }
 
     /// Forgets the contributions of `ranks`. Partials that hold them count no longer.
@@ -183,5 +220,141 @@ impl Reduction {
             segment.held.retain(|rank, held| !ranks.contains(*rank) || is_its(held));
             segment.spoilt.retain(|rank| !ranks.contains(*rank) || again.contains_key(rank));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::String, sync::Arc, vec};
+    use core::time::Duration;
+
+    use everfold_protocol::{
+        Incarnation, RegionOffset, ReductionSpec,
+        message::{Ending, Evidence, Peer, Place},
+        spec::{BodyKind, ElementType, Operation},
+    };
+
+    use super::*;
+    use crate::{
+        lengths::Cut,
+        membership::Prospect,
+        reduction::testing::{self, process},
+    };
+
+    const NOW: Timestamp = Timestamp::ZERO;
+    /// A death that leaves memory which can be read.
+    const ENDED: Evidence = Evidence::Ended(Ending::Code(1));
+    /// A death that leaves none: the process may write there still.
+    const SILENT: Evidence = Evidence::Silent(Duration::ZERO);
+
+    /// A reduction on one host whose ranks come back, and its job.
+    struct World {
+        reduction: Reduction,
+        members: Membership,
+    }
+
+    impl World {
+        /// One to which all have contributed.
+        fn new(spec: ReductionSpec, cut: Cut) -> Self {
+            let ranks = spec.group.len() as u32;
+            let mut reduction = testing::reduction(spec, window(), cut, true);
+            reduction.ranks_return = true;
+            for rank in 0..ranks {
+                reduction.arrive(NOW, process(rank), window(), false);
+            }
+            Self { reduction, members: testing::job(&vec![0; ranks as usize]) }
+        }
+
+        fn call_again(&mut self, process: ProcessId) {
+            self.members.join(Peer {
+                process,
+                host: 0,
+                pid: 1,
+                region: None,
+                bell: None,
+                board: None,
+                address: String::new(),
+                domain: None,
+                agent: None,
+            });
+            self.reduction.call_again(process, window());
+        }
+
+        /// Lets a process die, as [`Master`](crate::Master) does.
+        fn lose(&mut self, dead: ProcessId, evidence: Evidence, prospect: Prospect) -> Result<(), Refusal> {
+            let Self { reduction, members } = self;
+            members.fail(&[dead], evidence, prospect);
+            match reduction.lose_collectors(NOW, &[dead], members) {
+                true => reduction.mourn(NOW, dead, members),
+                false => reduction.bereave(NOW, &[dead], members)?,
+            }
+            Ok(())
+        }
+
+        /// Takes in that what the process has left that has contributed for `rank` is gone.
+        fn lose_original(&mut self, rank: Rank) -> Result<(), Refusal> {
+            let Self { reduction, members } = self;
+            reduction.originals.remove(&rank);
+            for index in reduction.segments.indices() {
+                reduction.segments[index].queue.remove(|ready| ready.process.rank == rank);
+            }
+            reduction.restore(NOW, members)
+        }
+    }
+
+    fn window() -> Data {
+        testing::window(Place::Region(RegionOffset(0)))
+    }
+
+    fn later(rank: u32, incarnation: u32) -> ProcessId {
+        ProcessId { rank: Rank(rank), incarnation: Incarnation(incarnation) }
+    }
+
+    #[test]
+    fn what_any_later_process_has_left_counts_if_it_can_be_read() {
+        let mut world = World::new(testing::spec(2, testing::object()), Cut::fixed(0));
+        world.lose(process(1), ENDED, Prospect::Returns).unwrap();
+        world.call_again(later(1, 1));
+        world.lose(later(1, 1), ENDED, Prospect::Returns).unwrap();
+        world.call_again(later(1, 2));
+        world.lose(later(1, 2), SILENT, Prospect::Gone).unwrap();
+        world.lose_original(Rank(1)).unwrap();
+        assert_eq!(world.reduction.originals[&Rank(1)].process, later(1, 1));
+        assert!(world.reduction.survived.contains(Rank(1)));
+        let lost = Refusal::ContributionLost { ranks: Path::single(Rank(1)) };
+        assert_eq!(world.lose_original(Rank(1)), Err(lost), "no other process has left one");
+    }
+
+    #[test]
+    fn what_a_process_has_left_that_was_told_the_result_does_not_count() {
+        let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 2 };
+        let mut world = World::new(testing::spec(2, kind), Cut::fixed(1));
+        world.lose(process(1), SILENT, Prospect::Returns).unwrap();
+        world.call_again(later(1, 1));
+        let group = Path::range(0, 2);
+        for index in world.reduction.segments.indices() {
+            while world.reduction.segments[index].queue.remove(|_| true).is_some() {}
+            let result = Ready { process: process(0), path: group.clone(), data: window() };
+            world.reduction.put(index, Arc::new(result));
+        }
+        world.reduction.hand_out(group, &world.members);
+        world.lose(later(1, 1), ENDED, Prospect::Returns).unwrap();
+        world.lose(process(0), SILENT, Prospect::Returns).unwrap();
+        world.reduction.take_up_again();
+        world.reduction.restore(NOW, &world.members).unwrap();
+        assert_eq!(world.reduction.arrived, Path::empty(), "it may have copied a part of the result over it");
+    }
+
+    #[test]
+    fn what_the_dead_have_left_does_not_hold_a_reduction_up_that_nobody_folds() {
+        let spec = ReductionSpec { allow_missing: true, ..testing::spec(3, testing::object()) };
+        let mut world = World::new(spec, Cut::fixed(0));
+        let missing = Path::single(Rank(0));
+        assert_eq!(world.reduction.do_without(NOW, &missing, &world.members), Ok(true));
+        world.lose(process(2), ENDED, Prospect::Returns).unwrap();
+        world.call_again(later(2, 1));
+        world.lose(later(2, 1), ENDED, Prospect::Gone).unwrap();
+        let refusal = world.lose(process(1), ENDED, Prospect::Gone).unwrap_err();
+        assert!(world.reduction.wait_again(NOW, refusal, &world.members).is_err());
     }
 }

@@ -291,6 +291,12 @@ pub fn draw(seed: u64) -> Schedule {
     let mut apart = ChaCha8Rng::seed_from_u64(seed);
     apart.set_stream(29);
     schedule.parents = schedule.agents && apart.random_bool(0.5);
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(30);
+    let is_plain = schedule.early_ends.is_empty() && schedule.segments.is_empty() && !schedule.board;
+    if is_plain && apart.random_bool(0.15) {
+        returns::die_after_a_break(&mut schedule, &mut apart, weather);
+    }
     schedule
 }
 

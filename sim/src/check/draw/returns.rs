@@ -7,6 +7,7 @@ use super::{
     Weather,
     faults::{cut, death},
     pick,
+    sizes::names,
 };
 use crate::{
     check::schedule::{Body, Fault, Migrating, Receiver, Remedy, Returning, Schedule, Standing, Trouble},
@@ -94,6 +95,33 @@ fn add_deaths(schedule: &mut Schedule, random: &mut ChaCha8Rng, start_us: u64) {
             at_us += random.random_range(0..3 * start_us + 2000);
         }
     }
+}
+
+/// Lets ranks die when they have called again what an earlier process, which has lost its connection and closes
+/// its windows, has called before.
+pub(super) fn die_after_a_break(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
+    let Some(start_us) = schedule.returns.map(|returns| returns.start_us).filter(|_| weather != Weather::Fair)
+    else {
+        return;
+    };
+    schedule.ping_interval_us = schedule.ping_interval_us.max(10_000);
+    for name in names(schedule) {
+        let slow_us = if random.random_bool(0.3) { pick(random, [2000, 20_000, 100_000]) } else { 0 };
+        for planned in schedule.reductions.iter_mut().filter(|planned| planned.name == name) {
+            if !matches!(planned.body, Body::Pieces(_)) {
+                planned.fold_us = planned.fold_us.max(slow_us);
+            }
+        }
+    }
+    for _ in 0..random.random_range(1..=2) {
+        let rank = random.random_range(0..schedule.ranks());
+        let break_us = random.random_range(0..4000);
+        let death_us = break_us + start_us + random.random_range(0..start_us + 40_000);
+        schedule.faults.push(Fault { at_us: break_us, lasts_us: 0, what: Trouble::Break(rank) });
+        let what = death(schedule, random, rank);
+        schedule.faults.push(Fault { at_us: death_us, lasts_us: 0, what });
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
 /// Lets ranks die about when their last call to a reduction is made: when a round on the board is complete, and

@@ -117,7 +117,7 @@ fn forget_refusals(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     }
 }
 
-fn names(schedule: &Schedule) -> BTreeSet<String> {
+pub(super) fn names(schedule: &Schedule) -> BTreeSet<String> {
     schedule.reductions.iter().map(|planned| planned.name.clone()).collect()
 }
 
