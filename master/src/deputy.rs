@@ -196,9 +196,9 @@ impl Deputy {
     fn task_failed(&mut self, sender: ProcessId, failed: &TaskFailed) {
         let SegmentId { reduction: id, index } = failed.segment;
         let reduction = self.reductions.get_mut(&id);
-        let failed = reduction.and_then(|reduction| reduction.take_failed(index, failed.task, sender));
-        if let Some((running, _)) = failed {
-            self.scheduler.vacate(sender.rank, &running.load);
+        let undone = reduction.and_then(|reduction| reduction.take_failed(index, failed.task, sender));
+        if let Some(undone) = undone {
+            self.scheduler.vacate(sender.rank, &undone.running().load);
             self.dissolve(id, &Path::empty());
         }
     }

@@ -69,6 +69,24 @@ pub struct Abandoned {
     pub counts: bool,
 }
 
+/// A task that came to nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Undone {
+    /// Its result was waited for.
+    Awaited(Running),
+    /// It was given up before.
+    GivenUp(Abandoned),
+}
+
+impl Undone {
+    /// The task.
+    pub fn running(&self) -> &Running {
+        match self {
+            Self::Awaited(running) | Self::GivenUp(Abandoned { running, .. }) => running,
+        }
+    }
+}
+
 /// What becomes of the result of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {

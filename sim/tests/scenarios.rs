@@ -124,6 +124,7 @@ scenarios! {
     contributors_die_beside_a_rank_that_calls_nothing_more,
     copies_stay_damaged_for_every_reader,
     copies_stay_damaged_for_one_reader,
+    late_tasks_find_in_vain_what_is_gone,
     neighbours_of_the_dead_meet_the_root_last,
     nobody_else_comes_to_the_host_of_a_process_that_never_joins,
     nobody_is_left_to_collect,

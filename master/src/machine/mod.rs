@@ -53,6 +53,7 @@ use crate::{
     replicas::Replicas,
     scheduler::{Scheduler, Step},
     standbys::Standbys,
+    task::Undone,
     timers::Timer,
     tries::RETRY_PAUSE,
 };
@@ -379,17 +380,17 @@ impl Master {
         let id = failed.segment;
         let reduction = self.reductions.get_mut(&id.reduction);
         let taken = reduction.and_then(|reduction| reduction.take_failed(id.index, failed.task, sender));
-        let Some((running, in_vain)) = taken else {
+        let Some(undone) = taken else {
             return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
         };
-        self.scheduler.vacate(sender.rank, &running.load);
+        self.scheduler.vacate(sender.rank, &undone.running().load);
         if id.reduction.is_in_teams() {
             return self.dissolve(id.reduction, &Path::empty());
         }
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let result = match in_vain {
-            true => reduction.fail_in_vain(running, failed, &self.desk),
-            false => reduction.fail(running, failed, &self.desk),
+        let result = match undone {
+            Undone::Awaited(running) => reduction.fail(running, failed, &self.desk),
+            Undone::GivenUp(abandoned) => reduction.fail_in_vain(abandoned, failed, &self.desk),
         };
         match result {
             Ok(suspended) => {

@@ -13,7 +13,12 @@ use everfold_protocol::{
 };
 
 use super::Reduction;
-use crate::{desk::Desk, membership::Membership, queue::Ready, task::Running};
+use crate::{
+    desk::Desk,
+    membership::Membership,
+    queue::Ready,
+    task::{Abandoned, Running},
+};
 
 impl Reduction {
     /// Takes in that a task came to nothing. Returns whether something begins to wait.
@@ -48,20 +53,21 @@ impl Reduction {
     /// The same of a task that was given up before.
     ///
     /// # Errors
-    /// It was tried for too long.
+    /// It was tried for too long, or what it has read is lost.
     pub(crate) fn fail_in_vain(
         &mut self,
-        running: Running,
+        Abandoned { running, counts }: Abandoned,
         failed: TaskFailed,
         desk: &Desk,
     ) -> Result<bool, Refusal> {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
         self.segments[index].spoil(running.executor.rank);
-        // What the dead have left does not change any more: the next task would fail, too, and be late, too.
+        // What the dead have left, and the task has read, is there no more for the task that does it now either.
+        // That may be given up before it finds out, and the next one, too.
         let is_final = matches!(fault, Fault::Gone | Fault::Damaged) && !desk.members.lives(culprit);
-        if is_final && !self.is_handed_out() {
-            self.suspect(index, &running, (culprit, fault), &desk.members)?;
-            self.repair(index, None, &desk.members)?;
+        if counts && is_final {
+            let waited = self.suspect(index, &running, (culprit, fault), &desk.members)?;
+            self.repair(index, waited, &desk.members)?;
         }
         let is_apart = fault == Fault::Unreachable && desk.members.is_answered_for(culprit);
         let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
@@ -93,7 +99,7 @@ impl Reduction {
         if self.did_not_reach(index, running.executor, culprit, desk) {
             return Err(running.not_folded(culprit, reason));
         }
-        self.repair(index, Some(&running), members)?;
+        self.repair(index, running.partials(), members)?;
         let segment = &mut self.segments[index];
         // What waits already is about to be tried again, and this together with it.
         let begins = segment.suspended.is_empty();
@@ -106,7 +112,7 @@ impl Reduction {
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
     /// # Errors
-    /// A contribution is lost.
+    /// A contribution is lost, or stays damaged.
     fn damaged(
         &mut self,
         index: SegmentIndex,
@@ -114,11 +120,12 @@ impl Reduction {
         found: (ProcessId, Fault),
         members: &Membership,
     ) -> Result<(), Refusal> {
-        self.suspect(index, running, found, members)?;
-        self.repair(index, Some(running), members)
+        let waited = self.suspect(index, running, found, members)?;
+        self.repair(index, running.partials() + waited, members)
     }
 
-    /// Forgets what a task has found damaged at `culprit`, or gone.
+    /// Forgets what a task has found damaged at `culprit`, or gone. Returns the number of partials of it that
+    /// were to be folded.
     ///
     /// The error names the process, not which of its data is damaged. Replicas are suspected first, which may
     /// lie on a disk. Data that was read there beside a replica is not suspected yet: the next try without
@@ -133,10 +140,11 @@ impl Reduction {
         running: &Running,
         (culprit, fault): (ProcessId, Fault),
         members: &Membership,
-    ) -> Result<(), Refusal> {
+    ) -> Result<usize, Refusal> {
         if self.has_lost_to(index, running, culprit, members) {
-            return Ok(());
+            return Ok(0);
         }
+        let can_fold = self.has_called(culprit);
         let segment = &mut self.segments[index];
         let may_pass = fault != Fault::Gone && members.is_answered_for(culprit);
         let there = running.sources.iter().filter(|(process, _)| *process == culprit).map(|(_, path)| path);
@@ -152,19 +160,24 @@ impl Reduction {
         }
         // Inlined bodies were not read there.
         let is_damaged =
-            |copy: &Arc<Ready>| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
+            |copy: &Ready| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
+        let mut waited = 0;
         if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
             let held = segment.held.len();
             segment.held.retain(|_, copy| !is_damaged(copy));
-            if segment.held.len() < held {
+            if segment.held.len() < held && can_fold {
                 segment.spoil(culprit.rank);
             }
-            if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
+            let waiting = core::iter::from_fn(|| segment.queue.remove(|copy| is_damaged(copy)));
+            waited = waiting.count() + segment.suspended.len();
+            segment.suspended.retain(|copy| !is_damaged(copy));
+            waited -= segment.suspended.len();
+            if self.originals.get(&culprit.rank).is_some_and(|copy| is_damaged(copy)) {
                 self.originals.remove(&culprit.rank);
             }
             self.handout.drop_body_of(culprit);
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Whether some of the data that a task was to read at `culprit` has died with that process: then nothing
@@ -196,7 +209,7 @@ impl Reduction {
         let segment = &mut self.segments[index];
         segment.held.remove(&running.executor.rank);
         segment.spoil(running.executor.rank);
-        self.repair(index, Some(running), members)
+        self.repair(index, running.partials(), members)
     }
 
     /// Lets partials that could not be reached take part again.
@@ -211,8 +224,8 @@ impl Reduction {
 #[cfg(test)]
 mod tests {
     use everfold_protocol::{
-        Incarnation, Rank, ReductionSpec, TaskId, Timestamp,
-        message::{Data, Place},
+        Incarnation, Rank, ReductionId, ReductionSpec, RegionOffset, TaskId, Timestamp,
+        message::{Data, Ending, Evidence, Place},
         spec::Protection,
     };
 
@@ -220,6 +233,8 @@ mod tests {
     use crate::{
         lane::Load,
         lengths::Cut,
+        membership::Prospect,
+        policy::Policy,
         reduction::testing::{self, process},
     };
 
@@ -254,11 +269,7 @@ mod tests {
     fn meets_damage(reduction: &mut Reduction, members: &Membership, read: &[&[u32]]) -> Result<(), Refusal> {
         let queue = &mut reduction.segments[SEGMENT].queue;
         while queue.remove(|_| true).is_some() {}
-        let (task, executor) = (TaskId(0), process(2));
-        let sources = read.iter().map(|ranks| (CULPRIT, path(ranks))).collect();
-        let (own, load, late) = (path(&[2]), Load::default(), Timestamp::ZERO);
-        let running = Running { task, executor, own, sources, path: Path::range(0, 3), load, late };
-        reduction.damaged(SEGMENT, &running, (CULPRIT, Fault::Damaged), members)
+        reduction.damaged(SEGMENT, &reads(read), (CULPRIT, Fault::Damaged), members)
     }
 
     #[test]
@@ -288,6 +299,60 @@ mod tests {
             meets_damage(&mut reduction, &members, &[&[0], &[1, 2]]).unwrap();
             assert_eq!(reduction.segments[SEGMENT].held.contains_key(&Rank(0)), is_held);
         }
+    }
+
+    /// A reduction of an object on one host whose ranks come back. The process of rank 0 has died, and its memory
+    /// is there.
+    fn bereft() -> (Reduction, Desk) {
+        let window = || testing::window(Place::Region(RegionOffset(0)));
+        let mut reduction =
+            testing::reduction(testing::spec(3, testing::object()), window(), Cut::fixed(0), true);
+        reduction.ranks_return = true;
+        (0..3).for_each(|rank| reduction.arrive(Timestamp::ZERO, process(rank), window(), false));
+        let mut members = testing::job(&[0; 3]);
+        members.fail(&[CULPRIT], Evidence::Ended(Ending::Code(1)), Prospect::Returns);
+        reduction.bereave(Timestamp::ZERO, &[CULPRIT], &members).unwrap();
+        (reduction, Desk::new(Timestamp::ZERO, Policy::default(), members))
+    }
+
+    fn reads(paths: &[&[u32]]) -> Running {
+        let (task, executor) = (TaskId(0), process(2));
+        let sources = paths.iter().map(|ranks| (CULPRIT, path(ranks))).collect();
+        let (own, load, late) = (path(&[2]), Load::default(), Timestamp::ZERO);
+        Running { task, executor, own, sources, path: Path::range(0, 3), load, late }
+    }
+
+    fn gone() -> TaskFailed {
+        TaskFailed {
+            task: TaskId(0),
+            segment: SegmentId { reduction: ReductionId::new("x", 0), index: SEGMENT },
+            culprit: CULPRIT,
+            suspects: Path::empty(),
+            fault: Fault::Gone,
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_task_that_was_given_up_is_believed_if_its_sources_are_what_they_were() {
+        for counts in [false, true] {
+            let (mut reduction, desk) = bereft();
+            let abandoned = Abandoned { running: reads(&[&[0]]), counts };
+            let lost = Refusal::ContributionLost { ranks: path(&[0]) };
+            let expected = if counts { Err(lost) } else { Ok(false) };
+            assert_eq!(reduction.fail_in_vain(abandoned, gone(), &desk), expected);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_process_held_does_not_spoil_what_the_later_one_has() {
+        let (mut reduction, desk) = bereft();
+        let later = ProcessId { incarnation: Incarnation(1), ..CULPRIT };
+        reduction.call_again(later, testing::window(Place::Region(RegionOffset(1))));
+        let held = Ready { process: CULPRIT, path: path(&[0, 1]), data: window() };
+        reduction.segments[SEGMENT].hold(Arc::new(held));
+        reduction.suspect(SEGMENT, &reads(&[&[0, 1]]), (CULPRIT, Fault::Gone), &desk.members).unwrap();
+        assert!(!reduction.segments[SEGMENT].spoilt.contains(&Rank(0)));
     }
 
     #[test]

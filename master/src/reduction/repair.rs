@@ -35,7 +35,7 @@ use super::Reduction;
 use crate::{
     membership::Membership,
     queue::{Queue, Ready},
-    task::{Abandoned, Running},
+    task::Abandoned,
 };
 
 impl Reduction {
@@ -51,22 +51,16 @@ impl Reduction {
         members: &Membership,
     ) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
-        let (mut absent, mut lost) = (Path::empty(), Path::empty());
-        for &process in dead {
-            let rank = process.rank;
-            self.apart.forget(rank);
-            let uncommitted = self.copying.held(rank);
-            let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
-            let comes_again = members.away().contains(rank) || self.has_spare(rank, members);
-            if gone || !self.arrived.contains(rank) {
-                if !comes_again {
-                    absent.insert(rank).expect("a process dies once");
-                } else if gone {
-                    self.mourn(now, process, members);
-                    lost.insert(rank).expect("a process dies once");
-                }
-            } else {
-                self.mourn(now, process, members);
+        let gone = self.uncommitted_and_gone(members);
+        let comes_again = |rank: &Rank| members.away().contains(*rank) || self.has_spare(*rank, members);
+        let has_never_called = |rank: &Rank| !self.arrived.contains(*rank);
+        let never = dead.iter().map(|process| process.rank).filter(has_never_called);
+        let absent: Path = never.chain(gone.iter()).filter(|rank| !comes_again(rank)).collect();
+        let lost: Path = gone.iter().filter(comes_again).collect();
+        for process in dead {
+            self.apart.forget(process.rank);
+            if self.arrived.contains(process.rank) && !gone.contains(process.rank) {
+                self.mourn(now, *process, members);
             }
         }
         // Contributions that come again do so whether it goes on without the others or not.
@@ -79,6 +73,14 @@ impl Reduction {
         }
         self.repair_or_wait(now, members)?;
         self.somebody_folds(members)
+    }
+
+    /// Ranks whose contributions wait for their copies, and cannot be read any more.
+    fn uncommitted_and_gone(&self, members: &Membership) -> Path {
+        let is_gone = |rank: &Rank| {
+            self.copying.held(*rank).is_some_and(|original| !members.readable(original, self.share_memory))
+        };
+        self.copying.all_held().iter().filter(is_gone).collect()
     }
 
     /// Notes that `dead`, whose contribution counts, died.
@@ -168,25 +170,25 @@ impl Reduction {
     }
 
     pub(super) fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {
-        self.segments.indices().try_for_each(|index| self.repair(index, None, members))
+        self.segments.indices().try_for_each(|index| self.repair(index, 0, members))
     }
 
     /// Makes a segment whole again: drops partials that cannot be read or do not belong to the group, and
-    /// covers the contributions that are then missing, also those that `undone`, a task that came to nothing,
-    /// was to fold. May be called at any time; if nothing is missing, it changes nothing.
+    /// covers the contributions that are then missing. `undone` partials that were to be folded are in no table
+    /// any more. May be called at any time; if nothing is missing, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
     pub(super) fn repair(
         &mut self,
         index: SegmentIndex,
-        undone: Option<&Running>,
+        undone: usize,
         members: &Membership,
     ) -> Result<(), Refusal> {
         // A contribution that is to come again counts no longer.
         let (arrived, gone) = (self.arrived.clone(), self.handout.gone().clone());
         // Partials that are gone, or that no task folds any more.
-        let mut loose = undone.map_or(0, Running::partials);
+        let mut loose = undone;
         loose += self.drop_tasks(index, &arrived, members);
         loose += self.drop_partials(index, &arrived, &gone, members);
         let missing = self.committed().difference(&self.live(index));
@@ -246,15 +248,17 @@ impl Reduction {
         let usable = |ready: &Ready| {
             ready.path.is_subset(arrived) && members.readable(ready, share_memory) && ready.outlasts(gone)
         };
-        let segment = &mut self.segments[index];
-        segment.keep_replicas(|copy| members.readable(copy, share_memory));
-        for (rank, ready) in core::mem::take(&mut segment.held) {
-            if usable(&ready) {
-                segment.held.insert(rank, ready);
-            } else {
-                segment.spoil(rank);
+        self.segments[index].keep_replicas(|copy| members.readable(copy, share_memory));
+        for (rank, ready) in core::mem::take(&mut self.segments[index].held) {
+            // What an earlier process of the rank held is no partial of the later one.
+            let can_fold = self.has_called(ready.process);
+            match usable(&ready) {
+                true => drop(self.segments[index].held.insert(rank, ready)),
+                false if can_fold => self.segments[index].spoil(rank),
+                false => {}
             }
         }
+        let segment = &mut self.segments[index];
         let waiting = core::mem::replace(&mut segment.queue, Queue::new(self.spec.order));
         let suspended = core::mem::take(&mut segment.suspended);
         let mut loose = suspended.len();

@@ -100,10 +100,11 @@ impl Reduction {
     }
 
     /// Takes in that the process of `rank` has died. What it has left is a spare if it had called in place of an
-    /// earlier one, unless it may have copied the result over it.
+    /// earlier one, unless that is an array over which it may have copied the result.
     pub(super) fn lose_later(&mut self, now: Timestamp, rank: Rank) {
         let Some((process, data)) = self.again.remove(&rank) else { return };
-        if !self.was_told(rank) && !self.handout.keeps(rank) {
+        let is_array = self.spec.kind.array_bytes().is_some();
+        if !(is_array && (self.was_told(rank) || self.handout.keeps(rank))) {
             let original = Ready { process, path: Path::single(rank), data };
             self.spares.push(Spare { died: now, original });
         }
@@ -191,7 +192,7 @@ impl Reduction {
 
     /// Those of the ranks whose contributions `refusal` calls lost that can bring them again: they come back,
     /// or later processes of theirs have left them.
-    /// The result is the same if a rank has it already.
+    /// Ranks that have the result bring nothing again.
     fn may_come_again(&self, refusal: &Refusal, members: &Membership) -> Option<Path> {
         let Refusal::ContributionLost { ranks } = refusal else { return None };
         if self.handout.has_overwritten() {
@@ -229,7 +230,7 @@ mod tests {
     use core::time::Duration;
 
     use everfold_protocol::{
-        Incarnation, RegionOffset, ReductionSpec,
+        Incarnation, ReductionSpec, RegionOffset,
         message::{Ending, Evidence, Peer, Place},
         spec::{BodyKind, ElementType, Operation},
     };

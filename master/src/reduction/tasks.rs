@@ -10,7 +10,7 @@ use everfold_protocol::{
 use super::Reduction;
 use crate::{
     queue::Ready,
-    task::{Abandoned, Completed, Grant, Running},
+    task::{Abandoned, Completed, Grant, Running, Undone},
 };
 
 impl Reduction {
@@ -91,17 +91,17 @@ impl Reduction {
         self.segments.get_mut(index)?.take_running(task, executor)
     }
 
-    /// Takes a task off it that came to nothing. Returns it, and whether it was given up before.
+    /// Takes a task off it that came to nothing.
     pub(crate) fn take_failed(
         &mut self,
         index: SegmentIndex,
         task: TaskId,
         executor: ProcessId,
-    ) -> Option<(Running, bool)> {
+    ) -> Option<Undone> {
         let segment = self.segments.get_mut(index)?;
         match segment.take_running(task, executor) {
-            Some(running) => Some((running, false)),
-            None => segment.take_abandoned(task, executor).map(|abandoned| (abandoned.running, true)),
+            Some(running) => Some(Undone::Awaited(running)),
+            None => segment.take_abandoned(task, executor).map(Undone::GivenUp),
         }
     }
 

@@ -146,12 +146,15 @@ impl Suspects<'_> {
     }
 
     fn work_of(&self, planned: &Planned, hop: Duration, task: Duration) -> Duration {
-        let spec = planned.spec(Rank(planned.calls[0].rank));
+        let Some(first) = planned.calls.first() else { return Duration::ZERO };
+        let spec = planned.spec(Rank(first.rank));
         let id = ReductionId::new(&planned.name, planned.sequence);
         let ids = if self.schedule.pacing.teams_from > 0 { &[id, id.in_teams()][..] } else { &[id] };
         let parts = |id: &ReductionId| self.world.settings().segments(*id, &spec).count() as u32;
         let (segments, ranks) = (ids.iter().map(parts).sum::<u32>(), spec.group.len() as u32);
-        let fold = Duration::from_micros(planned.fold_us);
+        // If one reduction of a name is slow, all of that name are.
+        let namesakes = self.schedule.reductions.iter().filter(|other| other.name == planned.name);
+        let fold = Duration::from_micros(namesakes.map(|other| other.fold_us).max().unwrap_or_default());
         let tasks = (hop + task + fold) * segments * ranks;
         let gather = Duration::from_micros(self.schedule.pacing.gather_us);
         // Each portion of an original is ordered when the one before it was acknowledged.
