@@ -52,7 +52,7 @@ impl Reduction {
     ) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
         let gone = self.uncommitted_and_gone(members);
-        let comes_again = |rank: &Rank| members.away().contains(*rank) || self.has_spare(*rank, members);
+        let comes_again = |rank: &Rank| members.takes_part(*rank) || self.has_spare(*rank, members);
         let has_never_called = |rank: &Rank| !self.arrived.contains(*rank);
         let never = dead.iter().map(|process| process.rank).filter(has_never_called);
         let absent: Path = never.chain(gone.iter()).filter(|rank| !comes_again(rank)).collect();
