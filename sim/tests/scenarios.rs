@@ -88,6 +88,7 @@ scenarios! {
     a_rank_dies_while_its_result_is_handed_out,
     a_rank_has_noted_a_result_that_another_is_refused,
     a_rank_has_moved_to_the_only_host_before_another_contributes,
+    a_rank_is_back_as_what_it_had_left_goes_with_its_host,
     a_rank_may_have_noted_what_others_cannot_have,
     a_rank_moves_after_its_contribution_counted_on_one_host,
     a_rank_notes_a_result_when_it_is_refused,
