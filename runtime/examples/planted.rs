@@ -29,7 +29,8 @@ fn race() {
     unsafe impl Sync for Shared {}
 
     let shared = Shared(UnsafeCell::new(0));
-    // Without it one of them could end before the other begins, which would order them.
+    // Without it one thread could end before the other begins, and what the library does in between could order
+    // them.
     let both_run = Barrier::new(2);
     thread::scope(|scope| {
         for _ in 0..2 {

@@ -88,7 +88,8 @@ impl Account {
 
     /// Notes a death.
     pub(super) fn mourn(&mut self, at: Timestamp, failure: FailureRecord) {
-        self.failures.push((at, failure));
+        let earlier = self.failures.partition_point(|(other, _)| *other <= at);
+        self.failures.insert(earlier, (at, failure));
     }
 
     /// Takes in better evidence of a death.

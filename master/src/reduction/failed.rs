@@ -62,12 +62,16 @@ impl Reduction {
     ) -> Result<bool, Refusal> {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
         self.segments[index].spoil(running.executor.rank);
-        // What the dead have left, and the task has read, is there no more for the task that does it now either.
-        // That may be given up before it finds out, and the next one, too.
-        let is_final = matches!(fault, Fault::Gone | Fault::Damaged) && !desk.members.lives(culprit);
-        if counts && is_final {
-            let waited = self.suspect(index, &running, (culprit, fault), &desk.members)?;
-            self.repair(index, waited, &desk.members)?;
+        // What lies at a dead process does not change: the task that does it now would find the same. That task
+        // may be given up before it finds out, too, and so may the next one.
+        let is_lost = match fault {
+            Fault::Gone | Fault::Damaged => !desk.members.lives(culprit),
+            Fault::Unreachable => !desk.members.is_answered_for(culprit),
+            Fault::Torn | Fault::Unfit => false,
+        };
+        if counts && is_lost {
+            let waiting = self.suspect(index, &running, (culprit, fault), &desk.members)?;
+            self.repair(index, waiting, &desk.members)?;
         }
         let is_apart = fault == Fault::Unreachable && desk.members.is_answered_for(culprit);
         let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
@@ -120,12 +124,12 @@ impl Reduction {
         found: (ProcessId, Fault),
         members: &Membership,
     ) -> Result<(), Refusal> {
-        let waited = self.suspect(index, running, found, members)?;
-        self.repair(index, running.partials() + waited, members)
+        let waiting = self.suspect(index, running, found, members)?;
+        self.repair(index, running.partials() + waiting, members)
     }
 
-    /// Forgets what a task has found damaged at `culprit`, or gone. Returns the number of partials of it that
-    /// were to be folded.
+    /// Forgets what a task has found damaged or gone at `culprit`. Returns how many of the forgotten partials
+    /// waited to be folded.
     ///
     /// The error names the process, not which of its data is damaged. Replicas are suspected first, which may
     /// lie on a disk. Data that was read there beside a replica is not suspected yet: the next try without
@@ -161,23 +165,20 @@ impl Reduction {
         // Inlined bodies were not read there.
         let is_damaged =
             |copy: &Ready| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
-        let mut waited = 0;
+        let mut waiting = 0;
         if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
             let held = segment.held.len();
             segment.held.retain(|_, copy| !is_damaged(copy));
             if segment.held.len() < held && can_fold {
                 segment.spoil(culprit.rank);
             }
-            let waiting = core::iter::from_fn(|| segment.queue.remove(|copy| is_damaged(copy)));
-            waited = waiting.count() + segment.suspended.len();
-            segment.suspended.retain(|copy| !is_damaged(copy));
-            waited -= segment.suspended.len();
+            waiting = segment.drop_waiting(&is_damaged);
             if self.originals.get(&culprit.rank).is_some_and(|copy| is_damaged(copy)) {
                 self.originals.remove(&culprit.rank);
             }
             self.handout.drop_body_of(culprit);
         }
-        Ok(waited)
+        Ok(waiting)
     }
 
     /// Whether some of the data that a task was to read at `culprit` has died with that process: then nothing

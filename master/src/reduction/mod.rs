@@ -108,9 +108,9 @@ pub struct Reduction {
     left_out: Path,
     /// The processes that have come in place of these and have called, too, and their bodies.
     again: BTreeMap<Rank, (ProcessId, Data)>,
-    /// What processes have left that had called in place of earlier ones and have died, too, in the order of
-    /// their deaths: it counts if what counts now is lost.
-    spares: Vec<Spare>,
+    /// Originals of later processes that have died, too, in the order of their deaths. One of them counts if
+    /// the original that counts now is lost.
+    later_originals: Vec<LaterOriginal>,
     /// Ranks whose later processes call something else than these.
     diverged: Path,
     copying: Copying,
@@ -134,9 +134,9 @@ pub(crate) struct Called<'a> {
     pub spec: &'a ReductionSpec,
 }
 
-/// A contribution that a later process of its rank has left.
+/// What a process has left that had called in place of an earlier one of its rank.
 #[derive(Clone, Debug)]
-struct Spare {
+struct LaterOriginal {
     /// When that process was declared failed.
     died: Timestamp,
     original: Ready,
@@ -201,7 +201,7 @@ impl Reduction {
             survived: Path::empty(),
             left_out: Path::empty(),
             again: BTreeMap::new(),
-            spares: Vec::new(),
+            later_originals: Vec::new(),
             diverged: Path::empty(),
             copying: Copying::default(),
             cut,

@@ -39,8 +39,8 @@ use crate::{
 };
 
 impl Reduction {
-    /// Takes in that all of the `dead`, who are of the group, died at once. What has gone with others is put
-    /// together again, too.
+    /// Takes in that all of the `dead`, who are of the group, died at once. Contributions that went with the
+    /// memory of processes that had died before are looked after, too.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
@@ -52,10 +52,10 @@ impl Reduction {
     ) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
         let gone = self.uncommitted_and_gone(members);
-        let comes_again = |rank: &Rank| members.takes_part(*rank) || self.has_spare(*rank, members);
-        let has_never_called = |rank: &Rank| !self.arrived.contains(*rank);
-        let never = dead.iter().map(|process| process.rank).filter(has_never_called);
-        let absent: Path = never.chain(gone.iter()).filter(|rank| !comes_again(rank)).collect();
+        let has_not_arrived = |rank: &Rank| !self.arrived.contains(*rank);
+        let not_arrived = dead.iter().map(|process| process.rank).filter(has_not_arrived);
+        let comes_again = |rank: &Rank| self.can_come_again(*rank, members);
+        let absent: Path = not_arrived.chain(gone.iter()).filter(|rank| !comes_again(rank)).collect();
         let lost: Path = gone.iter().filter(comes_again).collect();
         for process in dead {
             self.apart.forget(process.rank);
@@ -63,7 +63,7 @@ impl Reduction {
                 self.mourn(now, *process, members);
             }
         }
-        // Contributions that come again do so whether it goes on without the others or not.
+        // The reduction waits for these again, whether it goes on without the others or not.
         if !lost.is_empty() {
             self.expect_again(&lost);
         }
@@ -78,7 +78,7 @@ impl Reduction {
     /// Ranks whose contributions wait for their copies, and cannot be read any more.
     fn uncommitted_and_gone(&self, members: &Membership) -> Path {
         let is_gone = |rank: &Rank| {
-            self.copying.held(*rank).is_some_and(|original| !members.readable(original, self.share_memory))
+            self.copying.held(*rank).is_some_and(|original| !self.is_readable(original, members))
         };
         self.copying.all_held().iter().filter(is_gone).collect()
     }
@@ -156,7 +156,7 @@ impl Reduction {
         self.group = group;
         self.survived = self.survived.difference(ranks);
         self.again.retain(|rank, _| !ranks.contains(*rank));
-        self.spares.retain(|spare| !ranks.contains(spare.original.process.rank));
+        self.later_originals.retain(|later| !ranks.contains(later.original.process.rank));
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
         self.copying.go_without(ranks);
@@ -174,21 +174,20 @@ impl Reduction {
     }
 
     /// Makes a segment whole again: drops partials that cannot be read or do not belong to the group, and
-    /// covers the contributions that are then missing. `undone` partials that were to be folded are in no table
-    /// any more. May be called at any time; if nothing is missing, it changes nothing.
+    /// covers the contributions that are then missing. The caller has taken `loose` partials out of the tables
+    /// that were to be folded. May be called at any time; if nothing is missing, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
     pub(super) fn repair(
         &mut self,
         index: SegmentIndex,
-        undone: usize,
+        mut loose: usize,
         members: &Membership,
     ) -> Result<(), Refusal> {
         // A contribution that is to come again counts no longer.
         let (arrived, gone) = (self.arrived.clone(), self.handout.gone().clone());
         // Partials that are gone, or that no task folds any more.
-        let mut loose = undone;
         loose += self.drop_tasks(index, &arrived, members);
         loose += self.drop_partials(index, &arrived, &gone, members);
         let missing = self.committed().difference(&self.live(index));
@@ -250,12 +249,11 @@ impl Reduction {
         };
         self.segments[index].keep_replicas(|copy| members.readable(copy, share_memory));
         for (rank, ready) in core::mem::take(&mut self.segments[index].held) {
-            // What an earlier process of the rank held is no partial of the later one.
-            let can_fold = self.has_called(ready.process);
-            match usable(&ready) {
-                true => drop(self.segments[index].held.insert(rank, ready)),
-                false if can_fold => self.segments[index].spoil(rank),
-                false => {}
+            if usable(&ready) {
+                self.segments[index].held.insert(rank, ready);
+            } else if self.has_called(ready.process) {
+                // What an earlier process of the rank held is no partial of the later one.
+                self.segments[index].spoil(rank);
             }
         }
         let segment = &mut self.segments[index];

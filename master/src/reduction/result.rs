@@ -347,7 +347,8 @@ impl Reduction {
         waited || all_have_it
     }
 
-    /// Takes in that the `dead` copy nothing any more. Returns false if the result is not handed out.
+    /// Takes in that the `dead` copy nothing any more. What later processes among them have contributed is kept.
+    /// Returns false if the result is not handed out.
     pub(crate) fn lose_collectors(
         &mut self,
         now: Timestamp,
@@ -361,7 +362,7 @@ impl Reduction {
             let rank = process.rank;
             self.forget_overwritten(rank);
             self.lose_left_out(rank);
-            self.lose_later(now, rank);
+            self.keep_later_original(now, rank, members);
             match members.away().contains(rank) {
                 true => self.handout.leave(rank),
                 false => drop(self.handout.stop(rank)),
@@ -370,15 +371,15 @@ impl Reduction {
         self.is_handed_out()
     }
 
-    /// Whether a rank was told of the result.
-    pub(super) fn was_told(&self, rank: Rank) -> bool {
+    /// Whether a rank is to copy the result, or has it.
+    pub(super) fn copies_or_has_it(&self, rank: Rank) -> bool {
         self.handout.awaits(rank) || self.have_it().contains(rank)
     }
 
     /// Forgets the partials of a rank that has died, if it was to copy the result over them: nobody knows how
     /// far it came. Pieces of the result stay as they are.
     fn forget_overwritten(&mut self, rank: Rank) {
-        if !(self.was_told(rank) && self.copies_beside()) {
+        if !(self.copies_or_has_it(rank) && self.copies_beside()) {
             return;
         }
         for segment in &mut self.segments {

@@ -5,14 +5,15 @@
 //! read. The later one begins afresh if nobody else can fold, once it has called.
 //!
 //! If the contribution is lost, the rank is waited for as if it had never called. It brings the contribution
-//! along when it calls again: a program that comes back does again what it did before. If a later process has
-//! called by then, its contribution counts, also if that process has died and left it where it can be read.
+//! along when it calls again: a program that comes back does again what it did before. If a later process of
+//! the rank has called by then, the contribution of that process counts, even if the process has died, as long
+//! as it can be read.
 
 use alloc::vec::Vec;
 
 use everfold_protocol::{Path, ProcessId, Rank, Timestamp, message::Data, report::Refusal};
 
-use super::{Reduction, Spare};
+use super::{LaterOriginal, Reduction};
 use crate::{membership::Membership, queue::Ready};
 
 impl Reduction {
@@ -99,25 +100,29 @@ impl Reduction {
         self.handout.ask_again(process.rank);
     }
 
-    /// Takes in that the process of `rank` has died. What it has left is a spare if it had called in place of an
-    /// earlier one, unless that is an array over which it may have copied the result.
-    pub(super) fn lose_later(&mut self, now: Timestamp, rank: Rank) {
+    /// Takes in that the process of `rank` has died. If it had called in place of an earlier one, what it has
+    /// left may count, unless that is an array over which it may have copied the result.
+    pub(super) fn keep_later_original(&mut self, died: Timestamp, rank: Rank, members: &Membership) {
         let Some((process, data)) = self.again.remove(&rank) else { return };
+        let original = Ready { process, path: Path::single(rank), data };
         let is_array = self.spec.kind.array_bytes().is_some();
-        if !(is_array && (self.was_told(rank) || self.handout.keeps(rank))) {
-            let original = Ready { process, path: Path::single(rank), data };
-            self.spares.push(Spare { died: now, original });
+        let may_be_overwritten = is_array && (self.copies_or_has_it(rank) || self.handout.keeps(rank));
+        if self.group.contains(rank) && !may_be_overwritten && self.is_readable(&original, members) {
+            self.later_originals.push(LaterOriginal { died, original });
         }
     }
 
-    /// Whether a later process of `rank` has left a contribution that can be read.
-    pub(super) fn has_spare(&self, rank: Rank, members: &Membership) -> bool {
-        self.find_spare(rank, members).is_some()
+    fn find_later_original(&self, rank: Rank, members: &Membership) -> Option<usize> {
+        self.later_originals.iter().position(|LaterOriginal { original, .. }| {
+            original.process.rank == rank && self.is_readable(original, members)
+        })
     }
 
-    fn find_spare(&self, rank: Rank, members: &Membership) -> Option<usize> {
-        let is_its = |Spare { original, .. }: &Spare| original.process.rank == rank;
-        self.spares.iter().position(|spare| is_its(spare) && self.is_readable(&spare.original, members))
+    /// Whether a contribution of `rank` can come again: the rank takes part and lacks the result, or a later
+    /// process has left one that can be read.
+    pub(super) fn can_come_again(&self, rank: Rank, members: &Membership) -> bool {
+        let is_left = || self.find_later_original(rank, members).is_some();
+        !self.have_it().contains(rank) && (members.takes_part(rank) || is_left())
     }
 
     /// Takes in that `rank` calls something else than an earlier process of it, and hears no result.
@@ -157,7 +162,7 @@ impl Reduction {
     }
 
     /// Makes it whole again after a failure, and waits again for those contributions that are lost and may
-    /// come again. Those that have come again take part, or what later processes have left.
+    /// come again. Those that have come again take part, and so do those that later processes have left.
     ///
     /// # Errors
     /// Why it cannot complete.
@@ -174,34 +179,32 @@ impl Reduction {
                 self.arrive(now, process, data, false);
             }
         }
-        self.use_spares(now, members);
+        self.use_later_originals(now, members);
         Ok(())
     }
 
-    /// Lets a spare count of each rank that is to call again, if there is one that can be read.
-    fn use_spares(&mut self, now: Timestamp, members: &Membership) {
+    /// For each rank whose contribution is not here, lets one count that a later process has left, if it can be
+    /// read.
+    fn use_later_originals(&mut self, now: Timestamp, members: &Membership) {
         let absent: Vec<Rank> = self.group.difference(&self.arrived).iter().collect();
         for rank in absent {
-            let Some(found) = self.find_spare(rank, members) else { continue };
-            let Spare { died, original: Ready { process, data, .. } } = self.spares.remove(found);
+            let Some(found) = self.find_later_original(rank, members) else { continue };
+            let LaterOriginal { died, original } = self.later_originals.remove(found);
+            let Ready { process, data, .. } = original;
             self.arrive(now, process, data, false);
             self.mourn(died, process, members);
             self.commit_what_cannot_be_copied(members);
         }
     }
 
-    /// Those of the ranks whose contributions `refusal` calls lost that can bring them again: they come back,
-    /// or later processes of theirs have left them.
-    /// Ranks that have the result bring nothing again.
+    /// The ranks whose contributions `refusal` calls lost and that can bring them again: each takes part, or a
+    /// later process of it has left its contribution. A rank that has the result brings nothing again.
     fn may_come_again(&self, refusal: &Refusal, members: &Membership) -> Option<Path> {
         let Refusal::ContributionLost { ranks } = refusal else { return None };
         if self.handout.has_overwritten() {
             return None;
         }
-        let has_it = self.handout.have_it();
-        let can_come = |rank: Rank| members.takes_part(rank) || self.has_spare(rank, members);
-        let comes_again =
-            |rank: &Rank| self.only_listens(*rank) && can_come(*rank) && !has_it.contains(*rank);
+        let comes_again = |rank: &Rank| self.only_listens(*rank) && self.can_come_again(*rank, members);
         Some(ranks.iter().filter(comes_again).collect()).filter(|ranks: &Path| !ranks.is_empty())
     }
 

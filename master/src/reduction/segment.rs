@@ -345,6 +345,14 @@ impl Segment {
         self.held.insert(ready.process.rank, ready);
     }
 
+    /// Forgets the partials that wait and are bad. Returns how many.
+    pub(super) fn drop_waiting(&mut self, is_bad: impl Fn(&Ready) -> bool) -> usize {
+        let queued = core::iter::from_fn(|| self.queue.remove(&is_bad)).count();
+        let suspended = self.suspended.len();
+        self.suspended.retain(|ready| !is_bad(ready));
+        queued + suspended - self.suspended.len()
+    }
+
     /// Remembers that `rank`'s own partial is of no use any more.
     pub(crate) fn spoil(&mut self, rank: Rank) {
         if !self.spoilt.contains(&rank) {
