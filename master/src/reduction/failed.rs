@@ -172,7 +172,7 @@ impl Reduction {
             if segment.held.len() < held && can_fold {
                 segment.spoil(culprit.rank);
             }
-            waiting = segment.drop_waiting(&is_damaged);
+            waiting = segment.drop_waiting(is_damaged);
             if self.originals.get(&culprit.rank).is_some_and(|copy| is_damaged(copy)) {
                 self.originals.remove(&culprit.rank);
             }
