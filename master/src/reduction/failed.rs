@@ -62,8 +62,8 @@ impl Reduction {
     ) -> Result<bool, Refusal> {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
         self.segments[index].spoil(running.executor.rank);
-        // What lies at a dead process does not change: the task that does it now would find the same. That task
-        // may be given up before it finds out, too, and so may the next one.
+        // What lies at a dead process does not change: the task that does it now would find the same. That
+        // task may be given up before it finds out, too, and so may the next one.
         let is_lost = match fault {
             Fault::Gone | Fault::Damaged => !desk.members.lives(culprit),
             Fault::Unreachable => !desk.members.is_answered_for(culprit),
@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    /// A reduction of an object on one host whose ranks come back. The process of rank 0 has died, and its memory
-    /// is there.
+    /// A reduction of an object on one host whose ranks come back. The process of rank 0 has died, and its
+    /// memory is there.
     fn bereft() -> (Reduction, Desk) {
         let window = || testing::window(Place::Region(RegionOffset(0)));
         let mut reduction =

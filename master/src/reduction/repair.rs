@@ -174,8 +174,8 @@ impl Reduction {
     }
 
     /// Makes a segment whole again: drops partials that cannot be read or do not belong to the group, and
-    /// covers the contributions that are then missing. The caller has taken `loose` partials out of the tables
-    /// that were to be folded. May be called at any time; if nothing is missing, it changes nothing.
+    /// covers the contributions that are then missing. The caller has taken `loose` partials that were to be
+    /// folded out of the tables. May be called at any time; if nothing is missing, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.

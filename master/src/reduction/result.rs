@@ -347,8 +347,8 @@ impl Reduction {
         waited || all_have_it
     }
 
-    /// Takes in that the `dead` copy nothing any more. What later processes among them have contributed is kept.
-    /// Returns false if the result is not handed out.
+    /// Takes in that the `dead` copy nothing any more. What later processes among them have contributed is
+    /// kept. Returns false if the result is not handed out.
     pub(crate) fn lose_collectors(
         &mut self,
         now: Timestamp,

@@ -6,8 +6,8 @@
 //!
 //! If the contribution is lost, the rank is waited for as if it had never called. It brings the contribution
 //! along when it calls again: a program that comes back does again what it did before. If a later process of
-//! the rank has called by then, the contribution of that process counts, even if the process has died, as long
-//! as it can be read.
+//! the rank has called by then, the contribution of that process counts, even if the process has died, as
+//! long as it can be read.
 
 use alloc::vec::Vec;
 
@@ -183,8 +183,8 @@ impl Reduction {
         Ok(())
     }
 
-    /// For each rank whose contribution is not here, lets one count that a later process has left, if it can be
-    /// read.
+    /// For each rank whose contribution is not here, lets one count that a later process has left, if it can
+    /// be read.
     fn use_later_originals(&mut self, now: Timestamp, members: &Membership) {
         let absent: Vec<Rank> = self.group.difference(&self.arrived).iter().collect();
         for rank in absent {
@@ -197,8 +197,8 @@ impl Reduction {
         }
     }
 
-    /// The ranks whose contributions `refusal` calls lost and that can bring them again: each takes part, or a
-    /// later process of it has left its contribution. A rank that has the result brings nothing again.
+    /// The ranks whose contributions `refusal` calls lost and that can bring them again: each takes part, or
+    /// a later process of it has left its contribution. A rank that has the result brings nothing again.
     fn may_come_again(&self, refusal: &Refusal, members: &Membership) -> Option<Path> {
         let Refusal::ContributionLost { ranks } = refusal else { return None };
         if self.handout.has_overwritten() {
@@ -229,12 +229,12 @@ impl Reduction {
 
 #[cfg(test)]
 mod tests {
-    use alloc::{string::String, sync::Arc, vec};
+    use alloc::{sync::Arc, vec};
     use core::time::Duration;
 
     use everfold_protocol::{
         Incarnation, ReductionSpec, RegionOffset,
-        message::{Ending, Evidence, Peer, Place},
+        message::{Ending, Evidence, Place},
         spec::{BodyKind, ElementType, Operation},
     };
 
@@ -270,17 +270,7 @@ mod tests {
         }
 
         fn call_again(&mut self, process: ProcessId) {
-            self.members.join(Peer {
-                process,
-                host: 0,
-                pid: 1,
-                region: None,
-                bell: None,
-                board: None,
-                address: String::new(),
-                domain: None,
-                agent: None,
-            });
+            self.members.join(testing::peer(process, 0));
             self.reduction.call_again(process, window());
         }
 

@@ -47,22 +47,17 @@ pub(super) fn reduction(spec: ReductionSpec, data: Data, cut: Cut, share_memory:
     Reduction::new(Timestamp::ZERO, Rank(0), &contribution, cut, &Policy::default(), share_memory)
 }
 
+/// A process on that host, which shares nothing.
+pub(super) fn peer(process: ProcessId, host: u64) -> Peer {
+    let (region, bell, board, domain, agent) = (None, None, None, None, None);
+    Peer { process, host, pid: 1, region, bell, board, address: String::new(), domain, agent }
+}
+
 /// A job. There is the host of each rank in `hosts`; all have joined.
 pub(super) fn job(hosts: &[u64]) -> Membership {
     let mut members = Membership::new(JobId(1), hosts.len() as u32);
     for (process, host) in (0..).map(process).zip(hosts.iter().copied()) {
-        let (region, bell, board, domain, agent) = (None, None, None, None, None);
-        members.join(Peer {
-            process,
-            host,
-            pid: 1,
-            region,
-            bell,
-            board,
-            address: String::new(),
-            domain,
-            agent,
-        });
+        members.join(peer(process, host));
     }
     members.stop_joining();
     members

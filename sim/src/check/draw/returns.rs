@@ -97,8 +97,8 @@ fn add_deaths(schedule: &mut Schedule, random: &mut ChaCha8Rng, start_us: u64) {
     }
 }
 
-/// Lets a rank lose its connection, so that its process closes its windows, and its later process die about when
-/// it has called again. Some folds become slow.
+/// Lets a rank lose its connection, so that its process closes its windows, and its later process die about
+/// when it has called again. Some folds become slow.
 pub(super) fn die_after_a_break(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
     let Some(start_us) =
         schedule.returns.map(|returns| returns.start_us).filter(|_| weather != Weather::Fair)
